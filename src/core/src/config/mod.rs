@@ -1,0 +1,115 @@
+//! gpuward.toml: schema, defaults, validation with file and line.
+//!
+//! Every setting has a default, and the defaults only observe. An unknown key is an error that names the nearest valid
+//! one. Reading the file, and who may own it, is the business of the edges.
+
+mod error;
+mod schema;
+
+pub use error::ConfigError;
+pub use schema::{
+    CodePolicy, Config, EnvironmentMode, EnvironmentSettings, HealthSettings, Mode, NvmlSettings, Paths,
+    ProbeSettings, SlurmSettings,
+};
+
+impl Config {
+    /// Reads the text of a gpuward.toml; `file` is only used in messages.
+    ///
+    /// # Errors
+    /// Text that is not TOML, an unknown key, a value of the wrong type or out of range: with file, line, key, value
+    /// and what is allowed.
+    pub fn parse(text: &str, file: &str) -> Result<Config, ConfigError> {
+        let config: Config =
+            toml::from_str(text).map_err(|error| ConfigError::from_toml(&error, text, file))?;
+        config.validate(text, file)?;
+        Ok(config)
+    }
+
+    fn validate(&self, text: &str, file: &str) -> Result<(), ConfigError> {
+        let range = |key: &str, value: u64, from: u64, to: u64| {
+            if (from..=to).contains(&value) {
+                return Ok(());
+            }
+            Err(ConfigError::range(file, text, key, value, from, to))
+        };
+        range("deadline_ms", self.probe.deadline_ms, 100, 4900)?;
+        range("cold_deadline_ms", self.probe.cold_deadline_ms, self.probe.deadline_ms, 4900)?;
+        range("silent_recheck_s", self.probe.silent_recheck_s, 30, 86_400)?;
+        range("scontrol_deadline_ms", self.slurm.scontrol_deadline_ms, 100, 30_000)?;
+        for (key, path) in self.paths.all() {
+            if !path.starts_with('/') {
+                return Err(ConfigError::value(
+                    file,
+                    text,
+                    key,
+                    path,
+                    "an absolute path; %n and %c are allowed in it",
+                ));
+            }
+        }
+        for code in self.health.codes.keys() {
+            if !crate::health::codes::is_known(code) {
+                return Err(ConfigError::unknown_code(file, text, code));
+            }
+        }
+        Ok(())
+    }
+
+    /// The mode in force for a finding code: its own, else the overall one; an alias counts as the code itself.
+    pub fn mode_of(&self, code: &str) -> Mode {
+        self.health.codes.get(code).map_or(self.health.mode, |policy| policy.mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(text: &str) -> String {
+        Config::parse(text, "gpuward.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults_and_they_only_observe() {
+        let config = Config::parse("", "f").unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!(config.health.mode, Mode::Observe);
+        assert_eq!(config.environment.mode, EnvironmentMode::Observe);
+        assert_eq!(config.mode_of("XID79"), Mode::Observe);
+    }
+
+    #[test]
+    fn an_unknown_key_names_file_line_and_the_nearest_key() {
+        let text = "[paths]\nrun = \"/run/x\"\n\n[probe]\ndeadlin_ms = 3\n";
+        let error = error_of(text);
+        assert!(error.starts_with("gpuward.toml:5: "), "{error}");
+        assert!(error.contains("deadlin_ms") && error.contains("did you mean 'deadline_ms'"), "{error}");
+    }
+
+    #[test]
+    fn values_out_of_range_name_what_is_allowed() {
+        let error = error_of("[probe]\ndeadline_ms = 60000\n");
+        assert_eq!(error, "gpuward.toml:2: deadline_ms = 60000: allowed are 100 to 4900");
+        let error = error_of("[health]\nmode = \"kill\"\n");
+        assert!(error.starts_with("gpuward.toml:2: ") && error.contains("`drain`"), "{error}");
+        let error = error_of("[paths]\nrun = \"run\"\n");
+        assert!(error.starts_with("gpuward.toml:2: run = 'run': allowed is an absolute path"), "{error}");
+    }
+
+    #[test]
+    fn a_mode_may_be_set_for_each_code() {
+        let text = "[health]\nmode = \"comment\"\n[health.codes.XID79]\nmode = \"drain\"\n";
+        let config = Config::parse(text, "f").unwrap();
+        assert_eq!(config.mode_of("XID79"), Mode::Drain);
+        assert_eq!(config.mode_of("XID48"), Mode::Comment);
+        let error = error_of("[health.codes.XID7O]\nmode = \"drain\"\n");
+        assert!(error.starts_with("gpuward.toml:1: ") && error.contains("XID7O"), "{error}");
+    }
+
+    #[test]
+    fn node_and_cluster_stand_in_for_their_letters_and_cannot_leave_the_folder() {
+        let paths = Paths { run: "/t/%c/%n/100%%".into(), ..Paths::default() };
+        assert_eq!(paths.for_node("n1", "alpha").run, "/t/alpha/n1/100%");
+        assert_eq!(paths.for_node("../../etc", "a/b").run, "/t/a_b/.._.._etc/100%");
+    }
+}

@@ -1,0 +1,16 @@
+//! The nouns: what a node is made of and what was read from it.
+
+pub mod cpuset;
+pub mod gpu;
+pub mod hostlist;
+pub mod ids;
+pub mod job;
+pub mod reading;
+pub mod snapshot;
+
+pub use cpuset::CpuSet;
+pub use gpu::{Counters, GpuReading, NodeReading};
+pub use ids::{GpuUuid, GresIndex, JobId, PciAddress};
+pub use job::{JobGpu, JobState};
+pub use reading::Reading;
+pub use snapshot::Snapshot;
