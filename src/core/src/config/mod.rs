@@ -7,9 +7,10 @@ mod error;
 mod schema;
 
 pub use error::ConfigError;
+pub(crate) use error::nearest;
 pub use schema::{
-    CodePolicy, Config, EnvironmentMode, EnvironmentSettings, HealthSettings, Mode, NvmlSettings, Paths,
-    ProbeSettings, SlurmSettings,
+    CodePolicy, Config, EnvironmentMode, EnvironmentSettings, HealthSettings, LogLevel, LogSettings, Mode,
+    NvmlSettings, Paths, ProbeSettings, SlurmSettings,
 };
 
 impl Config {

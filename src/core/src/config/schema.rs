@@ -19,6 +19,8 @@ pub struct Config {
     pub health: HealthSettings,
     /// What the plugin may put into a task's environment.
     pub environment: EnvironmentSettings,
+    /// Where the programs log.
+    pub log: LogSettings,
 }
 
 /// Folders and roots. `%n` stands for the node's name, `%c` for the cluster's, `%%` for a percent sign.
@@ -225,4 +227,36 @@ pub enum EnvironmentMode {
 pub struct EnvironmentSettings {
     /// Whether tasks get `CUDA_DEVICE_ORDER=PCI_BUS_ID` and `GPUWARD_SET`.
     pub mode: EnvironmentMode,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// A file beside syslog (`%n`, `%c` as in `[paths]`); empty: syslog only.
+    pub file: String,
+    /// The least important line that is kept.
+    pub level: LogLevel,
+}
+
+impl LogSettings {
+    /// The log file of one node, if there is one.
+    pub fn file_for(&self, node: &str, cluster: &str) -> Option<String> {
+        (!self.file.is_empty()).then(|| fill_in(&self.file, node, cluster))
+    }
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// An admin must act.
+    Error,
+    /// Degraded, works.
+    Warn,
+    /// One line per job and per drain.
+    #[default]
+    Info,
+    /// Each decision with its why.
+    Debug,
 }

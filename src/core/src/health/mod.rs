@@ -1,1 +1,74 @@
+//! From readings to findings: which rule says what about a node, and why.
+//!
+//! Rules are pure functions, one file per family. A finding that names a broken GPU or driver has severity `fail`;
+//! what could not be read has severity `unknown` and never drains.
+
 pub mod codes;
+mod driver;
+pub mod finding;
+mod gpu_set;
+mod handle;
+mod memory;
+mod recovery;
+pub mod silence;
+pub mod xid;
+mod xid_rule;
+
+pub use finding::{Finding, Remedy, Severity, Subject};
+
+use crate::model::Snapshot;
+use crate::model::snapshot::ProbedGpu;
+
+/// What a node should be: from configuration, never from what is alive now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// How many GPUs, and which setting says so; `None` where nothing says it.
+    pub gpu_count: Option<(u32, String)>,
+}
+
+/// What earlier looks of the same boot left behind.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// When a subject was first silent, and has been ever since.
+    pub silent: Vec<SilentMark>,
+}
+
+/// A subject that has not answered since a moment.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct SilentMark {
+    /// The GPU, or `None` for the driver as a whole.
+    pub pci: Option<crate::model::PciAddress>,
+    /// The first silent look, CLOCK_BOOTTIME nanoseconds.
+    pub first_boottime_ns: u64,
+}
+
+/// All findings about a snapshot, most telling first.
+///
+/// Only node-wide rules judge where `gpu_map_certain` is false: a GPU that may be another job's fails no job.
+pub fn evaluate(
+    snapshot: &Snapshot,
+    expected: &Expected,
+    history: &History,
+    gpu_map_certain: bool,
+    silent_recheck_s: u64,
+) -> Vec<Finding> {
+    let mut findings = driver::judge(snapshot);
+    findings.extend(gpu_set::judge(snapshot, expected));
+    findings.extend(silence::judge(snapshot, history, silent_recheck_s));
+    for gpu in snapshot.gpus.iter().filter(|_| gpu_map_certain) {
+        findings.extend(judge_gpu(snapshot, gpu));
+    }
+    findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), codes::rank(&finding.code)));
+    findings
+}
+
+fn judge_gpu(snapshot: &Snapshot, gpu: &ProbedGpu) -> Vec<Finding> {
+    let mut findings = xid_rule::judge(snapshot, gpu);
+    findings.extend(handle::judge(gpu));
+    findings.extend(recovery::judge(gpu));
+    findings.extend(memory::judge(gpu));
+    findings
+}
+
+#[cfg(test)]
+mod tests;

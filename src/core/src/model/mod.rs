@@ -2,6 +2,8 @@
 
 pub mod cpuset;
 pub mod gpu;
+pub mod gpu_map;
+pub mod gres_conf;
 pub mod hostlist;
 pub mod ids;
 pub mod job;

@@ -1,12 +1,130 @@
-//! Everything known about a node at one moment.
+//! Everything that was read from a node at one moment, before anything is judged.
 
-use super::{GpuReading, NodeReading};
+use super::{GpuReading, GpuUuid, GresIndex, NodeReading, PciAddress, Reading};
+use crate::health::xid::XidEvent;
 use serde::{Deserialize, Serialize};
 
-/// What was read from a node, before anything is judged.
+/// What was read from a node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
+    /// The kernel's boot id.
+    pub boot_id: String,
+    /// CLOCK_BOOTTIME of the reading, nanoseconds.
+    pub boottime_ns: u64,
+    /// What sysfs and procfs say without asking the driver.
+    pub host: HostReading,
+    /// How the probe of the driver went.
+    pub probe: ProbeOutcome,
+    /// What the driver says about the node.
     pub node: NodeReading,
-    pub gpus: Vec<GpuReading>,
+    /// The GPUs that were asked for, each with the driver's answer.
+    pub gpus: Vec<ProbedGpu>,
+    /// XIDs of this boot that nothing has cleared since.
+    pub xids: Vec<XidEvent>,
+}
+
+/// What sysfs and procfs say. None of it needs an answer from the driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostReading {
+    /// /sys/module/nvidia exists.
+    pub module_loaded: Reading<bool>,
+    /// The version of the loaded kernel module.
+    pub module_version: Reading<String>,
+    /// NVIDIA display and 3D controllers on PCI, ascending.
+    pub pci_gpus: Vec<PciAddress>,
+    /// The driver's list under /proc/driver/nvidia/gpus, by PCI address.
+    pub driver_gpus: Vec<DriverGpu>,
+}
+
+/// One GPU in the driver's procfs list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriverGpu {
+    /// PCI address.
+    pub pci: PciAddress,
+    /// UUID, unless the driver has not read it yet (it then prints question marks).
+    pub uuid: Option<GpuUuid>,
+    /// The number in /dev/nvidiaN.
+    pub minor: Option<u32>,
+    /// Model name.
+    pub model: Option<String>,
+    /// NUMA node from sysfs, where firmware says it.
+    pub numa_node: Option<u32>,
+    /// CPUs beside it, as a Linux CPU list.
+    pub local_cpus: Option<String>,
+}
+
+/// One GPU that the probe was asked about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProbedGpu {
+    /// What was asked for.
+    pub target: GpuTarget,
+    /// What came back.
+    pub reading: GpuReading,
+}
+
+impl ProbedGpu {
+    /// The PCI address: as read, else as asked for.
+    pub fn pci(&self) -> Option<PciAddress> {
+        self.reading.pci.value().copied().or(self.target.pci)
+    }
+
+    /// The UUID of the whole GPU: as read, else as asked for.
+    pub fn uuid(&self) -> Option<&GpuUuid> {
+        self.reading.uuid.value().or(self.target.uuid.as_ref().filter(|uuid| !uuid.is_mig()))
+    }
+
+    /// True where the deadline came before an answer about this GPU.
+    pub fn silent(&self) -> bool {
+        self.reading.handle == Reading::TimedOut
+    }
+}
+
+/// A GPU to ask the driver about, by whatever identifies it. At least one of PCI address and UUID is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuTarget {
+    /// Slurm's index, where the job came with one.
+    pub gres_index: Option<GresIndex>,
+    /// The number in /dev/nvidiaN.
+    pub minor: Option<u32>,
+    /// PCI address.
+    pub pci: Option<PciAddress>,
+    /// UUID of a GPU or of a MIG device.
+    pub uuid: Option<GpuUuid>,
+}
+
+/// How the probe of the driver went as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum ProbeOutcome {
+    /// No probe was needed or wanted.
+    #[default]
+    NotStarted,
+    /// It said all it had to say.
+    Finished {
+        /// How long it took, milliseconds.
+        took_ms: u64,
+    },
+    /// The deadline came first.
+    TimedOut {
+        /// How long it was given, milliseconds.
+        deadline_ms: u64,
+        /// True where even SIGKILL did not end the child.
+        unkillable: bool,
+    },
+    /// An earlier probe still hangs and cannot be killed, so none was started.
+    Blocked {
+        /// The hanging process.
+        pid: u32,
+        /// When it was started, CLOCK_BOOTTIME nanoseconds.
+        since_boottime_ns: u64,
+    },
+    /// Another probe was at work until the deadline: nothing is known, and nothing is said against the driver.
+    Busy,
+    /// The probe ended without an answer: a fault of ours, never the hardware's.
+    Died {
+        /// What was seen.
+        why: String,
+    },
 }

@@ -1,0 +1,48 @@
+//! Whether a GPU can be opened at all, and what the driver's code means (health_checks.md section 4).
+
+use super::finding::{Finding, Subject};
+use crate::model::Reading;
+use crate::model::snapshot::ProbedGpu;
+
+/// A GPU that is lost while it is read counts as one that does not open.
+pub(super) fn judge(gpu: &ProbedGpu) -> Option<Finding> {
+    let of = |code: &str, what: &str| Some(Finding::of(code, Subject::of(gpu), what, "NVML device handle"));
+    match &gpu.reading.handle {
+        Reading::Lost => of("GPU_LOST", "GPU is lost"),
+        Reading::ResetRequired => of("RESET_REQ", "GPU requires reset"),
+        Reading::NoPermission => of("NO_PERM", "no permission to open the GPU"),
+        Reading::Failed(code) => of_code(*code, gpu),
+        Reading::Value(()) if lost_later(gpu) => of("GPU_LOST", "GPU was lost while it was read"),
+        _ => None,
+    }
+}
+
+fn of_code(code: i64, gpu: &ProbedGpu) -> Option<Finding> {
+    let of = |name: &str, what: &str| {
+        let finding = Finding::of(name, Subject::of(gpu), what, "NVML device handle");
+        Some(finding.measured(code, 0))
+    };
+    match code {
+        6 => of("GPU_MISS_DRV", "the driver does not know the GPU"),
+        8 => of("POWER_CABLE", "too little power"),
+        11 => of("GPU_IRQ", "interrupt issue"),
+        14 => of("INFOROM_BAD", "InfoROM is corrupted"),
+        28 => of("GPU_MISS_DRV", "the driver does not find the GPU"),
+        // Our own set-up, or busy for a moment: told, never held against the GPU.
+        17 => of("NO_PERM", "the operating system refused the GPU"),
+        999 => of("GPU_OPEN", "the GPU does not open: unknown error"),
+        _ => of("GPU_OPEN", "the GPU does not open").map(|f| f.with_severity(super::Severity::Unknown)),
+    }
+}
+
+fn lost_later(gpu: &ProbedGpu) -> bool {
+    let reading = &gpu.reading;
+    [
+        reading.temp_c == Reading::Lost,
+        reading.counters.energy_mj == Reading::Lost,
+        reading.counters.ecc_volatile_uncorr == Reading::Lost,
+        reading.persistence == Reading::Lost,
+        reading.recovery_action == Reading::Lost,
+    ]
+    .contains(&true)
+}

@@ -1,0 +1,257 @@
+use super::*;
+use crate::model::snapshot::{GpuTarget, ProbeOutcome};
+use crate::model::{GpuReading, GresIndex, PciAddress, Reading};
+
+fn healthy() -> Snapshot {
+    let pci = |at: u8| -> PciAddress { format!("0000:{at}a:00.0").parse().unwrap() };
+    let gpu = |at: u8| ProbedGpu {
+        target: GpuTarget {
+            gres_index: Some(GresIndex(u32::from(at))),
+            pci: Some(pci(at)),
+            ..GpuTarget::default()
+        },
+        reading: GpuReading {
+            handle: Reading::Value(()),
+            pci: Reading::Value(pci(at)),
+            recovery_action: Reading::Value(0),
+            remap_failed: Reading::Value(false),
+            ..GpuReading::default()
+        },
+    };
+    let mut snapshot = Snapshot { boottime_ns: 1_000_000_000_000, ..Snapshot::default() };
+    snapshot.probe = ProbeOutcome::Finished { took_ms: 5 };
+    snapshot.host.module_loaded = Reading::Value(true);
+    snapshot.host.module_version = Reading::Value("570.124.06".into());
+    snapshot.host.pci_gpus = (1..=4).map(pci).collect();
+    snapshot.node.nvml = Reading::Value(());
+    snapshot.node.driver_version = Reading::Value("570.124.06".into());
+    snapshot.node.gpu_count = Reading::Value(4);
+    snapshot.gpus = vec![gpu(1), gpu(2)];
+    snapshot
+}
+
+fn expected() -> Expected {
+    Expected { gpu_count: Some((4, "gres.conf".into())) }
+}
+
+fn judged(snapshot: &Snapshot) -> Vec<(String, Severity)> {
+    let findings = evaluate(snapshot, &expected(), &History::default(), true, 30);
+    findings.into_iter().map(|finding| (finding.code, finding.severity)).collect()
+}
+
+fn fails(code: &str) -> Vec<(String, Severity)> {
+    vec![(code.to_owned(), Severity::Fail)]
+}
+
+#[test]
+fn a_healthy_node_has_no_findings() {
+    assert_eq!(judged(&healthy()), []);
+}
+
+#[test]
+fn each_fault_of_the_driver_gives_its_one_finding() {
+    let mut snapshot = healthy();
+    snapshot.host.module_loaded = Reading::Value(false);
+    assert_eq!(judged(&snapshot), fails("DRV_UNLOADED"));
+    let mut snapshot = healthy();
+    snapshot.node.nvml = Reading::Failed(9);
+    assert_eq!(judged(&snapshot), fails("DRV_UNLOADED"));
+    let mut snapshot = healthy();
+    snapshot.node.nvml = Reading::Failed(18);
+    assert_eq!(judged(&snapshot), fails("DRV_MISMATCH"));
+    let mut snapshot = healthy();
+    snapshot.host.module_version = Reading::Value("550.1.2".into());
+    assert_eq!(judged(&snapshot), fails("DRV_MISMATCH"));
+}
+
+#[test]
+fn seven_of_eight_is_a_fault_and_not_a_smaller_node() {
+    let mut snapshot = healthy();
+    snapshot.host.pci_gpus.pop();
+    snapshot.node.gpu_count = Reading::Value(3);
+    assert_eq!(judged(&snapshot), fails("GPU_MISS_PCI"));
+    let mut snapshot = healthy();
+    snapshot.node.gpu_count = Reading::Value(3);
+    assert_eq!(judged(&snapshot), fails("GPU_MISS_DRV"));
+    let more = Expected { gpu_count: Some((3, "gres.conf".into())) };
+    assert_eq!(evaluate(&healthy(), &more, &History::default(), true, 30), []);
+}
+
+#[test]
+fn each_code_of_the_driver_means_what_the_table_says() {
+    for (reading, code, severity) in [
+        (Reading::Lost, "GPU_LOST", Severity::Fail),
+        (Reading::ResetRequired, "RESET_REQ", Severity::Fail),
+        (Reading::NoPermission, "NO_PERM", Severity::Warn),
+        (Reading::Failed(17), "NO_PERM", Severity::Warn),
+        (Reading::Failed(8), "POWER_CABLE", Severity::Fail),
+        (Reading::Failed(11), "GPU_IRQ", Severity::Fail),
+        (Reading::Failed(14), "INFOROM_BAD", Severity::Fail),
+        (Reading::Failed(6), "GPU_MISS_DRV", Severity::Fail),
+        (Reading::Failed(999), "GPU_OPEN", Severity::Fail),
+        (Reading::Failed(10), "GPU_OPEN", Severity::Unknown),
+        (Reading::Failed(20), "GPU_OPEN", Severity::Unknown),
+    ] {
+        let mut snapshot = healthy();
+        snapshot.gpus[1].reading.handle = reading;
+        assert_eq!(judged(&snapshot), [(code.to_owned(), severity)], "{reading:?}");
+    }
+    let mut snapshot = healthy();
+    snapshot.gpus[0].reading.handle = Reading::NotSupported;
+    assert_eq!(judged(&snapshot), [], "not supported is neutral");
+}
+
+#[test]
+fn recovery_action_ecc_and_remap_failure_are_found() {
+    for (action, severity) in [
+        (1, Severity::Fail),
+        (2, Severity::Fail),
+        (3, Severity::Warn),
+        (4, Severity::Fail),
+        (5, Severity::Warn),
+    ] {
+        let mut snapshot = healthy();
+        snapshot.gpus[0].reading.recovery_action = Reading::Value(action);
+        assert_eq!(judged(&snapshot), [("RECOVERY".to_owned(), severity)], "{action}");
+    }
+    let mut snapshot = healthy();
+    snapshot.gpus[0].reading.counters.ecc_volatile_uncorr = Reading::Value(1);
+    assert_eq!(judged(&snapshot), fails("ECC_UNCORR"));
+    let mut snapshot = healthy();
+    snapshot.gpus[0].reading.remap_failed = Reading::Value(true);
+    assert_eq!(judged(&snapshot), fails("REMAP_FAIL"));
+    let mut snapshot = healthy();
+    snapshot.gpus[0].reading.recovery_action = Reading::NotSupported;
+    snapshot.gpus[0].reading.remap_failed = Reading::Failed(999);
+    assert_eq!(judged(&snapshot), [], "an old driver is neither healthy nor broken");
+}
+
+#[test]
+fn an_xid_counts_for_its_own_gpu_only_and_user_faults_do_not_fail() {
+    let with = |line: &str| {
+        let mut snapshot = healthy();
+        xid::absorb(&mut snapshot.xids, 1, 1, line);
+        judged(&snapshot)
+    };
+    assert_eq!(with("NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus."), fails("XID79"));
+    assert_eq!(with("NVRM: Xid (PCI:0000:4a:00): 79, GPU has fallen off the bus."), [], "another job's GPU");
+    assert!(
+        with("NVRM: Xid (PCI:0000:1a:00): 13, pid=1, name=x, y").iter().all(|(_, s)| *s < Severity::Fail)
+    );
+    assert!(
+        with("NVRM: Xid (PCI:0000:1a:00): 31, pid=1, name=x, y").iter().all(|(_, s)| *s < Severity::Fail)
+    );
+    let action =
+        "NVRM: Xid (PCI:0000:1a:00): 154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)";
+    assert_eq!(with(action), [("XID154".to_owned(), Severity::Warn)]);
+}
+
+#[test]
+fn an_xid_that_drained_the_node_drains_it_no_second_time_once_resumed() {
+    let mut snapshot = healthy();
+    xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    snapshot.xids[0].acted_boottime_ns = Some(snapshot.boottime_ns - 5_000_000_000);
+    assert_eq!(judged(&snapshot), fails("XID48"), "a prolog of the same moment");
+    snapshot.xids[0].acted_boottime_ns = Some(snapshot.boottime_ns - 61_000_000_000);
+    assert_eq!(judged(&snapshot), [("XID48".to_owned(), Severity::Warn)]);
+    xid::absorb(&mut snapshot.xids, 2, 2, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    assert_eq!(judged(&snapshot), fails("XID48"), "the fault came back");
+}
+
+#[test]
+fn where_the_gpus_are_not_certain_only_node_wide_rules_judge() {
+    let mut snapshot = healthy();
+    snapshot.gpus[0].reading.handle = Reading::Lost;
+    assert_eq!(evaluate(&snapshot, &expected(), &History::default(), false, 30), []);
+    snapshot.host.module_loaded = Reading::Value(false);
+    let findings = evaluate(&snapshot, &expected(), &History::default(), false, 30);
+    assert_eq!(findings.len(), 1);
+}
+
+#[test]
+fn the_fault_that_explains_the_others_is_told_first() {
+    let mut snapshot = healthy();
+    xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus.");
+    snapshot.gpus[0].reading.handle = Reading::Lost;
+    snapshot.gpus[1].reading.counters.ecc_volatile_uncorr = Reading::Value(3);
+    let codes: Vec<String> = judged(&snapshot).into_iter().map(|(code, _)| code).collect();
+    assert_eq!(codes, ["XID79", "GPU_LOST", "ECC_UNCORR"]);
+}
+
+mod silence_over_time {
+    use super::*;
+
+    fn silent_gpu(at_s: u64) -> Snapshot {
+        let mut snapshot = healthy();
+        snapshot.boottime_ns = at_s * 1_000_000_000;
+        snapshot.probe = ProbeOutcome::TimedOut { deadline_ms: 2000, unkillable: false };
+        snapshot.gpus[1].reading = GpuReading { handle: Reading::TimedOut, ..GpuReading::default() };
+        snapshot
+    }
+
+    fn severity_at(snapshot: &Snapshot, marks: &[SilentMark]) -> Option<Severity> {
+        let history = History { silent: marks.to_vec() };
+        let findings = evaluate(snapshot, &expected(), &history, true, 30);
+        assert!(findings.iter().all(|finding| finding.code == "PROBE_HANG"), "{findings:?}");
+        findings.first().map(|finding| finding.severity)
+    }
+
+    #[test]
+    fn one_silent_look_is_unknown_and_a_later_second_one_fails() {
+        let marks = silence::remember(&silent_gpu(100), &[]);
+        assert_eq!(severity_at(&silent_gpu(100), &[]), Some(Severity::Unknown));
+        assert_eq!(severity_at(&silent_gpu(120), &marks), Some(Severity::Unknown), "too soon");
+        assert_eq!(severity_at(&silent_gpu(130), &marks), Some(Severity::Fail));
+        assert_eq!(silence::remember(&silent_gpu(130), &marks), marks, "the first moment is kept");
+    }
+
+    #[test]
+    fn an_answer_in_between_starts_anew() {
+        let marks = silence::remember(&silent_gpu(100), &[]);
+        let mut fine = healthy();
+        fine.boottime_ns = 110_000_000_000;
+        let marks = silence::remember(&fine, &marks);
+        assert_eq!(marks, []);
+        assert_eq!(severity_at(&silent_gpu(130), &marks), Some(Severity::Unknown));
+    }
+
+    #[test]
+    fn a_gpu_that_was_not_asked_keeps_its_mark_and_other_gpus_pass() {
+        let marks = silence::remember(&silent_gpu(100), &[]);
+        let mut other = healthy();
+        other.gpus.truncate(1);
+        assert_eq!(silence::remember(&other, &marks), marks);
+        assert_eq!(severity_at(&other, &marks), None);
+    }
+
+    #[test]
+    fn a_silent_driver_concerns_the_node() {
+        let mut snapshot = silent_gpu(100);
+        snapshot.node = crate::model::NodeReading { nvml: Reading::TimedOut, ..Default::default() };
+        let marks = silence::remember(&snapshot, &[]);
+        assert_eq!(marks, [SilentMark { pci: None, first_boottime_ns: 100_000_000_000 }]);
+        snapshot.boottime_ns = 140_000_000_000;
+        assert_eq!(severity_at(&snapshot, &marks), Some(Severity::Fail));
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_killed_is_the_evidence() {
+        let mut snapshot = healthy();
+        snapshot.gpus.clear();
+        snapshot.node = Default::default();
+        snapshot.probe = ProbeOutcome::Blocked { pid: 7, since_boottime_ns: 990_000_000_000 };
+        assert_eq!(severity_at(&snapshot, &[]), Some(Severity::Unknown));
+        snapshot.probe = ProbeOutcome::Blocked { pid: 7, since_boottime_ns: 970_000_000_000 };
+        assert_eq!(severity_at(&snapshot, &[]), Some(Severity::Fail));
+    }
+
+    #[test]
+    fn a_busy_or_dead_probe_says_nothing_against_the_driver() {
+        let mut snapshot = silent_gpu(100);
+        snapshot.probe = ProbeOutcome::Busy;
+        snapshot.gpus.clear();
+        snapshot.node = Default::default();
+        assert_eq!(silence::remember(&snapshot, &[]), []);
+        assert_eq!(severity_at(&snapshot, &[]), None);
+    }
+}

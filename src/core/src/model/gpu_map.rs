@@ -1,0 +1,237 @@
+//! Which GPUs did a job get: from Slurm's variables to PCI addresses and UUIDs.
+//!
+//! `SLURM_JOB_GPUS` holds GRES indices. `CUDA_VISIBLE_DEVICES` in a prolog holds GRES indices too, or GPU UUIDs, or MIG
+//! UUIDs; up to Slurm 20.11, where `SLURM_JOB_GPUS` is missing, it holds the numbers of the device files.
+//! A GRES index is a position in gres.conf's list of files, or in the PCI order where Slurm detects the GPUs by NVML; it
+//! is neither a device number nor NVML's index.
+
+use super::gres_conf::{GresConf, device_number};
+use super::snapshot::{DriverGpu, GpuTarget, HostReading};
+use super::{GpuUuid, GresIndex};
+
+/// The job's GPUs, and whether they are known beyond doubt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GpuMap {
+    /// The GPUs that could be identified.
+    pub targets: Vec<GpuTarget>,
+    /// Why not all of them are known for certain; `None` where they are.
+    pub uncertain: Option<String>,
+}
+
+impl GpuMap {
+    /// True where every GPU of the job is known for certain.
+    pub fn certain(&self) -> bool {
+        self.uncertain.is_none()
+    }
+}
+
+/// No job has more GPUs on a node; a longer list is not Slurm's.
+const MAX_GPUS: usize = 1024;
+
+/// Resolves the two variables of a prolog.
+pub fn resolve(
+    slurm_job_gpus: Option<&str>,
+    cuda_visible_devices: Option<&str>,
+    gres: &GresConf,
+    host: &HostReading,
+) -> GpuMap {
+    let indices = slurm_job_gpus.and_then(numbers);
+    let visible: Vec<&str> = cuda_visible_devices.map_or_else(Vec::new, words);
+    let uuids: Option<Vec<GpuUuid>> = visible.iter().map(|word| word.parse().ok()).collect();
+    match (indices, uuids.filter(|uuids| !uuids.is_empty())) {
+        (indices, Some(uuids)) => by_uuid(&uuids, indices.as_deref(), host),
+        (Some(indices), None) => by_gres_index(&indices, gres, host),
+        (None, None) if slurm_job_gpus.is_none() => match numbers(&visible.join(",")) {
+            Some(minors) => by_minor(&minors, host),
+            None => unclear("CUDA_VISIBLE_DEVICES is neither numbers nor UUIDs"),
+        },
+        (None, None) => unclear("SLURM_JOB_GPUS is not a list of numbers"),
+    }
+}
+
+fn unclear(why: &str) -> GpuMap {
+    GpuMap { targets: Vec::new(), uncertain: Some(why.to_owned()) }
+}
+
+fn words(list: &str) -> Vec<&str> {
+    list.split(',').map(str::trim).filter(|word| !word.is_empty()).take(MAX_GPUS).collect()
+}
+
+/// Numbers and ranges, as Slurm prints them: `0,2-3`.
+fn numbers(list: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for word in words(list) {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last < first || usize::try_from(last - first).ok()? >= MAX_GPUS {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    if all.is_empty() || all.len() > MAX_GPUS { None } else { Some(all) }
+}
+
+fn by_uuid(uuids: &[GpuUuid], indices: Option<&[u32]>, host: &HostReading) -> GpuMap {
+    // Both lists come from one walk over the job's bits, so they go in parallel if they are of one length.
+    let paired = indices.filter(|indices| indices.len() == uuids.len());
+    let target = |at: usize, uuid: &GpuUuid| {
+        let known = host.driver_gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
+        GpuTarget {
+            gres_index: paired.and_then(|indices| indices.get(at)).copied().map(GresIndex),
+            minor: known.and_then(|gpu| gpu.minor),
+            pci: known.map(|gpu| gpu.pci),
+            uuid: Some(uuid.clone()),
+        }
+    };
+    GpuMap { targets: uuids.iter().enumerate().map(|(at, uuid)| target(at, uuid)).collect(), uncertain: None }
+}
+
+fn by_gres_index(indices: &[u32], gres: &GresConf, host: &HostReading) -> GpuMap {
+    let by_slurm = gres.files.is_empty() && gres.auto_detect.as_deref().is_some_and(|method| method != "off");
+    if let Some(why) = &gres.unclear {
+        return unclear(&format!("gres.conf: {why}"));
+    }
+    if by_slurm { by_pci_order(indices, host) } else { by_file(indices, gres, host) }
+}
+
+/// With AutoDetect Slurm sorts by PCI address. That only helps while every GPU is there to be counted.
+fn by_pci_order(indices: &[u32], host: &HostReading) -> GpuMap {
+    let mut gpus: Vec<&DriverGpu> = host.driver_gpus.iter().collect();
+    gpus.sort_by_key(|gpu| gpu.pci);
+    let complete = gpus.len() == host.pci_gpus.len();
+    let found = |&index: &u32| gpus.get(usize::try_from(index).ok()?).map(|gpu| target_of(gpu, Some(index)));
+    let targets: Vec<GpuTarget> = indices.iter().filter_map(found).collect();
+    let uncertain = if !complete {
+        Some("the driver lists fewer GPUs than PCIe, so positions have shifted".to_owned())
+    } else {
+        missing(indices.len(), targets.len())
+    };
+    GpuMap { targets, uncertain }
+}
+
+fn by_file(indices: &[u32], gres: &GresConf, host: &HostReading) -> GpuMap {
+    let found = |&index: &u32| {
+        let minor = device_number(gres.files.get(usize::try_from(index).ok()?)?)?;
+        with_minor(minor, host).map(|gpu| target_of(gpu, Some(index)))
+    };
+    let targets: Vec<GpuTarget> = indices.iter().filter_map(found).collect();
+    let uncertain = missing(indices.len(), targets.len());
+    GpuMap { targets, uncertain }
+}
+
+fn by_minor(minors: &[u32], host: &HostReading) -> GpuMap {
+    let found = |&minor: &u32| with_minor(minor, host).map(|gpu| target_of(gpu, None));
+    let targets: Vec<GpuTarget> = minors.iter().filter_map(found).collect();
+    let uncertain = missing(minors.len(), targets.len());
+    GpuMap { targets, uncertain }
+}
+
+fn missing(wanted: usize, found: usize) -> Option<String> {
+    (found < wanted)
+        .then(|| format!("{} of the job's {wanted} GPUs are not in the driver's list", wanted - found))
+}
+
+fn with_minor(minor: u32, host: &HostReading) -> Option<&DriverGpu> {
+    host.driver_gpus.iter().find(|gpu| gpu.minor == Some(minor))
+}
+
+fn target_of(gpu: &DriverGpu, gres_index: Option<u32>) -> GpuTarget {
+    GpuTarget {
+        gres_index: gres_index.map(GresIndex),
+        minor: gpu.minor,
+        pci: Some(gpu.pci),
+        uuid: gpu.uuid.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::PciAddress;
+
+    const UUID: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f";
+
+    /// Four GPUs whose minors run against their PCI order: 1a=3, 2a=2, 3a=1, 4a=0.
+    fn host() -> HostReading {
+        let pci = |at: u32| format!("0000:{}a:00.0", at + 1).parse::<PciAddress>().unwrap();
+        let gpu = |at: u32| DriverGpu {
+            pci: pci(at),
+            uuid: Some(format!("{UUID}{at}").parse().unwrap()),
+            minor: Some(3 - at),
+            model: None,
+            numa_node: None,
+            local_cpus: None,
+        };
+        HostReading {
+            pci_gpus: (0..4).map(pci).collect(),
+            driver_gpus: (0..4).map(gpu).collect(),
+            ..HostReading::default()
+        }
+    }
+
+    fn pcis(map: &GpuMap) -> Vec<String> {
+        map.targets
+            .iter()
+            .map(|target| target.pci.map_or_else(String::new, |pci| pci.to_string()[5..7].to_owned()))
+            .collect()
+    }
+
+    fn files() -> GresConf {
+        GresConf::parse("Name=gpu File=/dev/nvidia[2,0,1,3]", "n1")
+    }
+
+    #[test]
+    fn a_gres_index_goes_through_file_and_minor_to_the_pci_address() {
+        let map = resolve(Some("0,3"), Some("0,3"), &files(), &host());
+        assert!(map.certain());
+        assert_eq!(pcis(&map), ["2a", "1a"]);
+        assert_eq!(map.targets[0].gres_index, Some(GresIndex(0)));
+        assert_eq!(map.targets[0].minor, Some(2));
+        assert_eq!(pcis(&resolve(Some("0-2"), None, &files(), &host())), ["2a", "4a", "3a"]);
+    }
+
+    #[test]
+    fn uuids_win_over_indices_and_mig_uuids_are_kept() {
+        let visible = format!("{UUID}1,{UUID}0");
+        let map = resolve(Some("2,3"), Some(&visible), &files(), &host());
+        assert_eq!(pcis(&map), ["2a", "1a"]);
+        assert_eq!(map.targets[1].gres_index, Some(GresIndex(3)));
+        let map = resolve(Some("5"), Some("MIG-8932f937-d72c-4106-c12f-20bd9faed9f6"), &files(), &host());
+        assert!(
+            map.certain() && map.targets[0].uuid.as_ref().unwrap().is_mig() && map.targets[0].pci.is_none()
+        );
+    }
+
+    #[test]
+    fn under_autodetect_positions_count_in_pci_order_while_all_gpus_are_there() {
+        let gres = GresConf::parse("AutoDetect=nvml", "n1");
+        assert_eq!(pcis(&resolve(Some("1,3"), Some("1,3"), &gres, &host())), ["2a", "4a"]);
+        let mut fewer = host();
+        fewer.driver_gpus.remove(0);
+        assert!(!resolve(Some("1"), Some("1"), &gres, &fewer).certain());
+    }
+
+    #[test]
+    fn without_slurm_job_gpus_the_numbers_are_minors() {
+        assert_eq!(pcis(&resolve(None, Some("0,3"), &files(), &host())), ["4a", "1a"]);
+    }
+
+    #[test]
+    fn what_cannot_be_resolved_is_uncertain_not_guessed() {
+        let gone = HostReading { driver_gpus: host().driver_gpus[1..].to_vec(), ..host() };
+        let map = resolve(Some("3,0"), Some("3,0"), &files(), &gone);
+        assert!(!map.certain());
+        assert_eq!(pcis(&map), ["2a"]);
+        for (gpus, visible) in [
+            (Some("x"), None),
+            (None, Some("a")),
+            (Some("9"), None),
+            (Some("0-9999999"), None),
+            (None, None),
+            (Some(""), Some("")),
+        ] {
+            assert!(!resolve(gpus, visible, &files(), &host()).certain(), "{gpus:?} {visible:?}");
+        }
+        assert!(!resolve(Some("0"), None, &GresConf::default(), &host()).certain());
+    }
+}

@@ -1,0 +1,155 @@
+//! gres.conf, as far as it says which device file is which GPU of a node.
+
+use super::hostlist;
+
+/// What gres.conf says about one node's GPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GresConf {
+    /// The device files in the order of the GRES index. Empty where Slurm detects the GPUs itself.
+    pub files: Vec<String>,
+    /// The value of AutoDetect in force for the node, lower case.
+    pub auto_detect: Option<String>,
+    /// Why the file does not tell the whole story, where it does not.
+    pub unclear: Option<String>,
+}
+
+impl GresConf {
+    /// Reads the text of a gres.conf for `node`.
+    ///
+    /// Lines that name other nodes, and other GRES than `gpu`, are passed over. What cannot be understood makes the
+    /// result unclear, never wrong.
+    pub fn parse(text: &str, node: &str) -> GresConf {
+        let mut conf = GresConf::default();
+        for line in logical_lines(text) {
+            if let Err(why) = conf.take_line(&line, node) {
+                conf.unclear = Some(why);
+            }
+        }
+        conf
+    }
+
+    fn take_line(&mut self, line: &str, node: &str) -> Result<(), String> {
+        let pairs: Vec<(String, &str)> = line
+            .split_whitespace()
+            .map(|word| {
+                word.split_once('=')
+                    .map_or((word.to_ascii_lowercase(), ""), |(k, v)| (k.to_ascii_lowercase(), v))
+            })
+            .collect();
+        let value = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
+        if pairs.first().is_some_and(|(name, _)| name == "include") {
+            return Err("it includes another file".into());
+        }
+        if let Some(nodes) = value("nodename") {
+            let names = hostlist::expand(nodes).map_err(|error| format!("NodeName {error}"))?;
+            if !names.iter().any(|name| name == node) {
+                return Ok(());
+            }
+        }
+        if let Some(method) = value("autodetect") {
+            self.auto_detect = Some(method.to_ascii_lowercase());
+        }
+        if value("name").is_some_and(|name| name.eq_ignore_ascii_case("gpu")) {
+            self.take_gpus(value("file"), value("multiplefiles"), value("count"))?;
+        }
+        Ok(())
+    }
+
+    fn take_gpus(
+        &mut self,
+        file: Option<&str>,
+        multiple: Option<&str>,
+        count: Option<&str>,
+    ) -> Result<(), String> {
+        if multiple.is_some() {
+            return Err("MultipleFiles names MIG devices".into());
+        }
+        match file {
+            Some(list) => {
+                self.files.extend(hostlist::expand(list).map_err(|error| format!("File {error}"))?);
+                Ok(())
+            }
+            None if count.is_some() => Err("Count without File names no device".into()),
+            None => Ok(()),
+        }
+    }
+
+    /// How many GPUs the file names for the node; `None` where Slurm detects them, or where the file is unclear.
+    pub fn gpu_count(&self) -> Option<u32> {
+        if self.files.is_empty() || self.unclear.is_some() {
+            return None;
+        }
+        u32::try_from(self.files.len()).ok()
+    }
+}
+
+/// Lines without comments, with lines that end in a backslash joined.
+fn logical_lines(text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut open = String::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or("");
+        match line.trim_end().strip_suffix('\\') {
+            Some(head) => {
+                open.push_str(head);
+                open.push(' ');
+            }
+            None => {
+                open.push_str(line);
+                lines.push(std::mem::take(&mut open));
+            }
+        }
+    }
+    lines.push(open);
+    lines.retain(|line| !line.trim().is_empty());
+    lines
+}
+
+/// The number at the end of a device file's name: `/dev/nvidia3` is 3.
+pub fn device_number(file: &str) -> Option<u32> {
+    let start = file.rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
+    file[start..].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_the_file_is_the_order_of_the_index() {
+        let text = "# GPUs\nNodeName=n[1-2] Name=gpu Type=h100 File=/dev/nvidia[3,0-1]\nNodeName=n1 name=GPU \\\n  File=/dev/nvidia2\nNodeName=n3 Name=gpu File=/dev/nvidia[0-7]\nName=mps Count=100\n";
+        let conf = GresConf::parse(text, "n1");
+        assert_eq!(conf.files, ["/dev/nvidia3", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"]);
+        assert_eq!((conf.gpu_count(), conf.unclear), (Some(4), None));
+        assert_eq!(GresConf::parse(text, "n2").gpu_count(), Some(3));
+        assert_eq!(GresConf::parse(text, "n9").gpu_count(), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        for text in [
+            "include x.conf",
+            "Name=gpu Count=8",
+            "Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/c1",
+            "NodeName=n[ Name=gpu File=/dev/nvidia0",
+        ] {
+            let conf = GresConf::parse(text, "n1");
+            assert!(conf.unclear.is_some() && conf.gpu_count().is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn detection_by_slurm_is_seen() {
+        let conf = GresConf::parse("AutoDetect=NVML\n", "n1");
+        assert_eq!(conf.auto_detect.as_deref(), Some("nvml"));
+        assert!(conf.files.is_empty());
+        let conf = GresConf::parse("NodeName=n2 AutoDetect=nvml\n", "n1");
+        assert_eq!(conf.auto_detect, None);
+    }
+
+    #[test]
+    fn device_numbers_stand_at_the_end() {
+        assert_eq!(device_number("/dev/nvidia13"), Some(13));
+        assert_eq!(device_number("/dev/nvidia"), None);
+    }
+}
