@@ -1,1 +1,8 @@
-fn main() {}
+//! gpuward's epilog: what slurmd starts after a job that has GPUs. See `gpuward_node::supervisor`.
+
+use gpuward_node::supervisor::{Kind, main as supervise};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    supervise(Kind::Epilog)
+}

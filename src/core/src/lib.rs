@@ -15,4 +15,5 @@ pub mod drain;
 pub mod health;
 pub mod model;
 pub mod nccl;
+pub mod slurm_conf;
 pub mod text;

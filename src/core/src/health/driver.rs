@@ -35,7 +35,7 @@ fn unloaded(snapshot: &Snapshot) -> Option<Finding> {
 
 fn mismatch(snapshot: &Snapshot) -> Option<Finding> {
     let module = snapshot.host.module_version.value();
-    let library = snapshot.node.driver_version.value().or(snapshot.node.nvml_version.value());
+    let library = snapshot.node.driver_version.value().or_else(|| snapshot.node.nvml_version.value());
     let code_says_so = snapshot.node.nvml == Reading::Failed(LIB_RM_VERSION_MISMATCH);
     let texts_say_so = match (module, snapshot.node.driver_version.value()) {
         (Some(module), Some(driver)) => module != driver,

@@ -67,7 +67,7 @@ pub enum Subject {
 impl Subject {
     /// The subject for a probed GPU.
     pub fn of(gpu: &ProbedGpu) -> Subject {
-        let minor = gpu.target.minor.or(gpu.reading.minor.value().copied());
+        let minor = gpu.target.minor.or_else(|| gpu.reading.minor.value().copied());
         Subject::Gpu {
             slot: gpu.target.gres_index.map(|index| index.0).or(minor),
             pci: gpu.pci(),

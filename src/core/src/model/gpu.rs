@@ -46,8 +46,6 @@ pub struct GpuReading {
     /// The driver's recovery action, field 230: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset,
     /// 5 recover IMEX domain.
     pub recovery_action: Reading<u64>,
-    /// ECC mode now.
-    pub ecc_mode: Reading<bool>,
     /// GPU core temperature.
     pub temp_c: Reading<u32>,
     /// Counters, of which a job gets the difference.

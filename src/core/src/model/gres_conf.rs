@@ -31,10 +31,8 @@ impl GresConf {
     fn take_line(&mut self, line: &str, node: &str) -> Result<(), String> {
         let pairs: Vec<(String, &str)> = line
             .split_whitespace()
-            .map(|word| {
-                word.split_once('=')
-                    .map_or((word.to_ascii_lowercase(), ""), |(k, v)| (k.to_ascii_lowercase(), v))
-            })
+            .map(|word| word.split_once('=').unwrap_or((word, "")))
+            .map(|(key, value)| (key.to_ascii_lowercase(), value))
             .collect();
         let value = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
         if pairs.first().is_some_and(|(name, _)| name == "include") {

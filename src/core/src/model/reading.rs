@@ -39,8 +39,13 @@ impl<T> Reading<T> {
 
     /// The same answer with the value changed by `change`.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Reading<U> {
+        self.and_then(|value| Reading::Value(change(value)))
+    }
+
+    /// What `next` makes of the value; every other answer stays what it is.
+    pub fn and_then<U>(self, next: impl FnOnce(T) -> Reading<U>) -> Reading<U> {
         match self {
-            Reading::Value(value) => Reading::Value(change(value)),
+            Reading::Value(value) => next(value),
             Reading::NotSupported => Reading::NotSupported,
             Reading::NoPermission => Reading::NoPermission,
             Reading::Lost => Reading::Lost,

@@ -36,6 +36,8 @@ pub struct HostReading {
     pub pci_gpus: Vec<PciAddress>,
     /// The driver's list under /proc/driver/nvidia/gpus, by PCI address.
     pub driver_gpus: Vec<DriverGpu>,
+    /// Whether the kernel log could be read.
+    pub kernel_log: Reading<()>,
 }
 
 /// One GPU in the driver's procfs list.
@@ -72,7 +74,7 @@ impl ProbedGpu {
 
     /// The UUID of the whole GPU: as read, else as asked for.
     pub fn uuid(&self) -> Option<&GpuUuid> {
-        self.reading.uuid.value().or(self.target.uuid.as_ref().filter(|uuid| !uuid.is_mig()))
+        self.reading.uuid.value().or_else(|| self.target.uuid.as_ref().filter(|uuid| !uuid.is_mig()))
     }
 
     /// True where the deadline came before an answer about this GPU.

@@ -1,0 +1,90 @@
+//! After a job: the counters again, one record, and another look at the GPUs it used.
+
+use super::before_job::report;
+use super::look::{Ground, look};
+use super::{Finish, Outcome, Site, act};
+use crate::clock::{Deadline, unix_ms};
+use crate::state::{JobFiles, has_record, write_record};
+use gpuward_core::account::{EndOfJob, record};
+use gpuward_core::drain::{Verdict, decide};
+use gpuward_core::model::gpu_map::GpuMap;
+use gpuward_core::model::snapshot::GpuTarget;
+use gpuward_core::model::{JobId, JobState, Snapshot};
+use std::path::Path;
+
+pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (Outcome, Finish) {
+    let nothing = || -> (Outcome, Finish) { (Outcome::Pass, Box::new(|| {})) };
+    let Some(job_id) = site.env.job_id else {
+        log::error!("SLURM_JOB_ID is missing; no record is written");
+        return nothing();
+    };
+    let files = JobFiles::open(Path::new(&site.paths.run)).map_err(|error| log::error!("{error}")).ok();
+    let state = files.as_ref().and_then(|files| files.of_run(job_id, site.env.restart_count));
+    if let Some(state) = state.as_ref().filter(|state| state.refused) {
+        forget(files.as_ref(), state);
+        return nothing();
+    }
+    if state.is_none() && has_record(Path::new(&site.paths.spool), job_id.0, site.env.restart_count) {
+        log::debug!("the record of this run is written already; job={job_id}");
+        return nothing();
+    }
+    let ground = Ground::read(site);
+    let map = state.as_ref().map_or_else(|| ground.job_gpus(site), gpus_of);
+    let mut look = look(site, ground, map, deadline);
+    write(site, job_id, state.as_ref(), &look.snapshot);
+    if let Some(state) = &state {
+        forget(files.as_ref(), state);
+    }
+    report(site, &look);
+    let Verdict::Refuse(finding) = decide(&look.findings, |code| site.config.mode_of(code)) else {
+        look.remember(site);
+        return nothing();
+    };
+    let acted = act::refuse(site, &finding, &look, start_boottime_ns);
+    if acted.comment.is_none() {
+        look.mark_acted(&finding);
+    }
+    look.remember(site);
+    let (folder, entry) = (site.paths.state.clone(), acted.entry);
+    (acted.outcome, Box::new(move || act::write_down(Path::new(&folder), &entry)))
+}
+
+/// The GPUs that the prolog identified; indices are not asked again, they may have moved.
+fn gpus_of(state: &JobState) -> GpuMap {
+    let target = |gpu: &gpuward_core::model::JobGpu| GpuTarget {
+        gres_index: gpu.gres_index,
+        minor: gpu.minor,
+        pci: Some(gpu.pci),
+        uuid: gpu.uuid.clone(),
+    };
+    let uncertain =
+        (!state.gpu_map_certain).then(|| "the prolog could not tell all of the job's GPUs".to_owned());
+    GpuMap { targets: state.gpus.iter().map(target).collect(), uncertain }
+}
+
+fn write(site: &Site, job_id: JobId, state: Option<&JobState>, end: &Snapshot) {
+    let env = &site.env;
+    let job = EndOfJob {
+        job_id: job_id.0,
+        restart_count: env.restart_count,
+        sluid: env.sluid.clone(),
+        cluster: env.cluster.clone(),
+        node: env.node.clone(),
+        uid: env.uid,
+        user: env.user.clone(),
+        account: env.account.clone(),
+        partition: env.partition.clone(),
+        exit_code: env.exit_code.clone(),
+        end_unix_ms: unix_ms(),
+    };
+    match write_record(Path::new(&site.paths.spool), &record(&job, state, end)) {
+        Ok(path) => log::info!("record is written; job={job_id} path={}", path.display()),
+        Err(error) => log::error!("{error}; the record of this run is lost; job={job_id}"),
+    }
+}
+
+fn forget(files: Option<&JobFiles>, state: &JobState) {
+    if let Some(Err(error)) = files.map(|files| files.remove(state)) {
+        log::error!("{error}; job={}", state.job_id);
+    }
+}

@@ -1,0 +1,141 @@
+//! Before a job: is the hardware fit, and what are its counters now.
+
+use super::look::{Ground, Look, look};
+use super::{Finish, Outcome, Site, act};
+use crate::clock::{Deadline, boottime_ns, unix_ms};
+use crate::state::{JobFiles, new_nonce};
+use gpuward_core::drain::{Verdict, decide};
+use gpuward_core::health::{Finding, Severity};
+use gpuward_core::model::job::JOB_STATE_VERSION;
+use gpuward_core::model::snapshot::{HostReading, ProbedGpu};
+use gpuward_core::model::{JobGpu, JobId, JobState};
+use std::path::Path;
+
+pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (Outcome, Finish) {
+    let Some(job_id) = site.env.job_id else {
+        log::error!("SLURM_JOB_ID is missing; the job goes on unchecked");
+        return (Outcome::Pass, Box::new(|| {}));
+    };
+    let ground = Ground::read(site);
+    let map = ground.job_gpus(site);
+    let mut look = look(site, ground, map, deadline);
+    report(site, &look);
+    let verdict = decide(&look.findings, |code| site.config.mode_of(code));
+    let (outcome, comments, entry) = match verdict {
+        Verdict::Pass => (Outcome::Pass, Vec::new(), None),
+        Verdict::Comment(findings) => (Outcome::Pass, findings.iter().map(comment).collect(), None),
+        Verdict::Refuse(finding) => {
+            let acted = act::refuse(site, &finding, &look, start_boottime_ns);
+            if acted.comment.is_none() {
+                look.mark_acted(&finding);
+            }
+            (acted.outcome, acted.comment.into_iter().collect(), Some(acted.entry))
+        }
+    };
+    look.remember(site);
+    let refused = outcome != Outcome::Pass;
+    save_state(site, job_id, &look, comments, refused);
+    let took_ms = boottime_ns().saturating_sub(start_boottime_ns) / 1_000_000;
+    log::info!(
+        "{}; job={job_id} gpus={} gpu_map={} findings={} took_ms={took_ms}",
+        if refused { "job is refused" } else { "job goes on" },
+        look.map.targets.len(),
+        look.map.uncertain.as_deref().map_or("certain", |_| "partial"),
+        look.findings.len(),
+    );
+    let folder = site.paths.state.clone();
+    (outcome, Box::new(move || entry.iter().for_each(|entry| act::write_down(Path::new(&folder), entry))))
+}
+
+/// Each finding with its why, once, as loud as it is severe.
+pub(super) fn report(site: &Site, look: &Look) {
+    if let Some(why) = &look.map.uncertain {
+        log::warn!("partial(gpu_map): {why}; only node-wide rules judge;{}", site.job_text());
+    }
+    for finding in &look.findings {
+        let mode = site.config.mode_of(&finding.code).word();
+        let value = finding.value.as_deref().unwrap_or("-");
+        let text = format!(
+            "{} {}: {}; {}; mode={mode} source={} value={value}{}",
+            finding.code,
+            finding.subject,
+            finding.what,
+            finding.why,
+            finding.source,
+            site.job_text(),
+        );
+        match finding.severity {
+            Severity::Fail => log::error!("{text}"),
+            Severity::Warn | Severity::Unknown => log::warn!("{text}"),
+            Severity::Info => log::info!("{text}"),
+        }
+    }
+}
+
+fn comment(finding: &Finding) -> String {
+    format!("{} {}: {}; do={}", finding.code, finding.subject, finding.what, finding.remedy.word())
+}
+
+fn save_state(site: &Site, job_id: JobId, look: &Look, comments: Vec<String>, refused: bool) {
+    let env = &site.env;
+    let state = JobState {
+        version: JOB_STATE_VERSION,
+        job_id,
+        nonce: new_nonce(),
+        restart_count: env.restart_count,
+        sluid: env.sluid.clone(),
+        cluster: env.cluster.clone(),
+        node: env.node.clone(),
+        uid: env.uid,
+        user: env.user.clone(),
+        account: env.account.clone(),
+        partition: env.partition.clone(),
+        boot_id: site.boot_id.clone(),
+        driver_version: look.snapshot.node.driver_version.value().cloned(),
+        start_unix_ms: unix_ms(),
+        start_boottime_ns: boottime_ns(),
+        refused,
+        gpu_map_certain: look.map.certain(),
+        gpus: job_gpus(look),
+        comments,
+    };
+    let written = JobFiles::open(Path::new(&site.paths.run)).and_then(|files| files.write(&state));
+    if let Err(error) = written {
+        log::error!(
+            "{error}; the job's tasks keep Slurm's environment and its record has no start; job={job_id}"
+        );
+    }
+}
+
+/// The job's GPUs with what is known of them, whether the driver answered or not.
+fn job_gpus(look: &Look) -> Vec<JobGpu> {
+    let answered = &look.snapshot.gpus;
+    if answered.is_empty() {
+        let silent = look
+            .map
+            .targets
+            .iter()
+            .map(|target| ProbedGpu { target: target.clone(), reading: Default::default() });
+        return silent.filter_map(|gpu| job_gpu(&gpu, &look.snapshot.host)).collect();
+    }
+    answered.iter().filter_map(|gpu| job_gpu(gpu, &look.snapshot.host)).collect()
+}
+
+fn job_gpu(gpu: &ProbedGpu, host: &HostReading) -> Option<JobGpu> {
+    let pci = gpu.pci()?;
+    let known = host.driver_gpus.iter().find(|known| known.pci == pci);
+    let mig = gpu.target.uuid.clone().filter(|uuid| uuid.is_mig());
+    let whole = gpu.uuid().cloned();
+    Some(JobGpu {
+        parent_uuid: if mig.is_some() { whole.clone() } else { None },
+        uuid: mig.or(whole),
+        pci,
+        gres_index: gpu.target.gres_index,
+        minor: gpu.target.minor.or_else(|| gpu.reading.minor.value().copied()),
+        model: gpu.reading.model.value().cloned().or_else(|| known?.model.clone()),
+        serial: gpu.reading.serial.value().cloned(),
+        numa_node: known.and_then(|known| known.numa_node),
+        local_cpus: known.and_then(|known| known.local_cpus.clone()),
+        counters: gpu.reading.counters.clone(),
+    })
+}

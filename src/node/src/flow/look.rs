@@ -1,0 +1,190 @@
+//! One look at a node: read, remember, judge.
+
+use super::Site;
+use crate::clock::{Deadline, boottime_ns};
+use crate::nvml::{Answer, Request, Watch};
+use crate::process::Lock;
+use crate::slurm::read_gres_conf;
+use crate::state::BootState;
+use crate::{cgroup, files, kmsg, sysfs};
+use gpuward_core::health::{Expected, Finding, History, evaluate, silence, xid};
+use gpuward_core::model::gpu_map::{GpuMap, resolve};
+use gpuward_core::model::gres_conf::GresConf;
+use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome};
+use gpuward_core::model::{NodeReading, Reading, Snapshot};
+use std::path::Path;
+
+/// What a look showed.
+#[derive(Debug)]
+pub struct Look {
+    /// What was read.
+    pub snapshot: Snapshot,
+    /// What the rules say about it.
+    pub findings: Vec<Finding>,
+    /// Which GPUs were meant.
+    pub map: GpuMap,
+    boot: BootState,
+    before: BootState,
+    // Held until the state is saved: a look reads, judges and writes as one.
+    lock: Option<Lock>,
+}
+
+/// What is known about a node before its driver is asked.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub host: HostReading,
+    pub gres: GresConf,
+}
+
+impl Ground {
+    pub(super) fn read(site: &Site) -> Ground {
+        let host = sysfs::read_host(Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
+        let gres = read_gres_conf(&site.config.slurm, site.env.slurm_conf.as_deref(), &site.env.node);
+        Ground { host, gres }
+    }
+
+    /// The GPUs that Slurm gave the job.
+    pub(super) fn job_gpus(&self, site: &Site) -> GpuMap {
+        let own_group = files::read_text(Path::new("/proc/self/cgroup"), 64 * 1024).unwrap_or_default();
+        if cgroup::job_of(&own_group).is_some() {
+            let why = "PrologFlags=RunInJob: GPU indices count from the job's own first GPU".to_owned();
+            return GpuMap { targets: Vec::new(), uncertain: Some(why) };
+        }
+        resolve(site.env.job_gpus.as_deref(), site.env.visible_devices.as_deref(), &self.gres, &self.host)
+    }
+
+    /// Every GPU that the node shows.
+    pub(super) fn all_gpus(&self) -> GpuMap {
+        let known = |pci| self.host.driver_gpus.iter().find(|gpu| gpu.pci == pci);
+        let target = |&pci: &_| GpuTarget {
+            gres_index: None,
+            minor: known(pci).and_then(|gpu| gpu.minor),
+            pci: Some(pci),
+            uuid: known(pci).and_then(|gpu| gpu.uuid.clone()),
+        };
+        GpuMap { targets: self.host.pci_gpus.iter().map(target).collect(), uncertain: None }
+    }
+
+    fn expected(&self, site: &Site) -> Expected {
+        let by_config = site.config.health.expected_gpus.map(|count| (count, "gpuward.toml".to_owned()));
+        let by_gres = || self.gres.gpu_count().map(|count| (count, "gres.conf".to_owned()));
+        Expected { gpu_count: by_config.or_else(by_gres) }
+    }
+}
+
+/// Looks at the GPUs of `map`: the driver's answer before the deadline, the kernel log since the last look, and what
+/// the rules make of both.
+pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline) -> Look {
+    let lock = take_lock(site, deadline);
+    let before = BootState::load(Path::new(&site.paths.run), &site.boot_id);
+    let mut boot = before.clone();
+    let watch = match &lock {
+        Some(_) => start_probe(site, &map),
+        None => Err(ProbeOutcome::Busy),
+    };
+    // The kernel log is read while the driver is at work.
+    let expected = ground.expected(site);
+    let mut host = ground.host;
+    host.kernel_log = read_log(site, &mut boot, deadline);
+    let answer = match watch {
+        Ok(watch) => watch.finish(deadline, site.probe_deadline_ms()),
+        Err(outcome) => Answer { outcome, node: NodeReading::default(), gpus: Vec::new() },
+    };
+    let snapshot = Snapshot {
+        boot_id: site.boot_id.clone(),
+        boottime_ns: boottime_ns(),
+        host,
+        probe: answer.outcome,
+        node: answer.node,
+        gpus: answer.gpus,
+        xids: boot.xids.clone(),
+    };
+    let history = History { silent: before.silent.clone() };
+    let recheck_s = site.config.probe.silent_recheck_s;
+    let findings = evaluate(&snapshot, &expected, &history, map.certain(), recheck_s);
+    boot.silent = silence::remember(&snapshot, &before.silent);
+    boot.persistence_off = persistence_off(&snapshot).unwrap_or(before.persistence_off);
+    Look { snapshot, findings, map, boot, before, lock }
+}
+
+impl Look {
+    /// Notes that this finding refused a job: if the node is resumed, the same line in the kernel log does not drain
+    /// it again.
+    pub(super) fn mark_acted(&mut self, finding: &Finding) {
+        let now_ns = boottime_ns();
+        let is_it = |event: &&mut xid::XidEvent| format!("XID{}", event.xid) == finding.code;
+        for event in self.boot.xids.iter_mut().filter(is_it) {
+            event.acted_boottime_ns.get_or_insert(now_ns);
+        }
+        if finding.code == "PROBE_HANG" {
+            // A look after a resume starts from nothing, too.
+            self.boot.silent.clear();
+        }
+    }
+
+    /// Saves what this look saw, if anything changed, and lets the next one go ahead.
+    pub(super) fn remember(&mut self, site: &Site) {
+        if self.lock.is_some() && self.boot != self.before {
+            let saved = self.boot.save(Path::new(&site.paths.run));
+            if let Err(error) = saved {
+                log::error!("{error}; the next look does not know what this one saw");
+            }
+        }
+        self.lock = None;
+    }
+}
+
+fn take_lock(site: &Site, deadline: Deadline) -> Option<Lock> {
+    let path = Path::new(&site.paths.run).join("probe.lock");
+    match Lock::take(&path, deadline) {
+        Ok(lock) => {
+            if lock.is_none() {
+                log::warn!("another look was at work until the deadline; nothing is known about the driver");
+            }
+            lock
+        }
+        Err(error) => {
+            log::error!("{error}; the driver is not asked");
+            None
+        }
+    }
+}
+
+fn start_probe(site: &Site, map: &GpuMap) -> Result<Watch, ProbeOutcome> {
+    let request = Request { library: site.library(), targets: map.targets.clone() };
+    Watch::start(Path::new(&site.paths.run), &request).map_err(|error| {
+        log::error!("{error}; the driver is not asked");
+        ProbeOutcome::Died { why: error.to_string() }
+    })
+}
+
+fn read_log(site: &Site, boot: &mut BootState, deadline: Deadline) -> Reading<()> {
+    let (mut last, mut xids) = (boot.kmsg_seq, std::mem::take(&mut boot.xids));
+    let read = kmsg::read_since(Path::new(&site.paths.kmsg), boot.kmsg_seq, deadline, |record| {
+        last = Some(record.seq);
+        xid::absorb(&mut xids, record.seq, record.usec, &record.message);
+    });
+    (boot.kmsg_seq, boot.xids) = (last, xids);
+    match read {
+        Ok(()) => Reading::Value(()),
+        Err(error) => {
+            log::debug!("{error}; XIDs are not seen");
+            Reading::Failed(0)
+        }
+    }
+}
+
+fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
+    let modes: Vec<bool> =
+        snapshot.gpus.iter().filter_map(|gpu| gpu.reading.persistence.value().copied()).collect();
+    if modes.is_empty() { None } else { Some(modes.contains(&false)) }
+}
+
+/// A look at the whole node, for an admin: nothing is drained, nothing is held against a later look.
+pub fn check_node(site: &Site) -> Look {
+    let ground = Ground::read(site);
+    let map = ground.all_gpus();
+    let mut look = look(site, ground, map, Deadline::in_ms(site.probe_deadline_ms()));
+    look.remember(site);
+    look
+}

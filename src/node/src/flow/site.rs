@@ -1,0 +1,83 @@
+//! What every use case starts from: the job's environment, the configuration, the node's paths, and a log.
+
+use crate::config::{self, Loaded};
+use crate::slurm::JobEnv;
+use crate::state::{Attempt, BootState, take_unfinished};
+use crate::{files, log as logs, sysfs};
+use gpuward_core::config::{Config, Paths};
+use std::path::{Path, PathBuf};
+
+/// One node as configured.
+#[derive(Debug)]
+pub struct Site {
+    /// Settings in force.
+    pub config: Config,
+    /// Paths of this node.
+    pub paths: Paths,
+    /// What slurmd said.
+    pub env: JobEnv,
+    /// The kernel's boot id.
+    pub boot_id: String,
+    /// What is wrong with gpuward.toml, where something is.
+    pub complaint: Option<String>,
+}
+
+impl Site {
+    /// The site of a prolog or epilog started as `program`; starts the log as `name`.
+    pub fn of_job(name: &'static str, program: &Path, copy: Option<logs::Copy>) -> Site {
+        let env = JobEnv::of_process();
+        let loaded = config::load(Some(program), env.slurm_conf.as_deref().map(Path::new));
+        let name = if name == "epilog" { "gpuward-epilog" } else { "gpuward-prolog" };
+        Site::new(loaded, env, name, copy)
+    }
+
+    /// A site from parts.
+    pub fn new(loaded: Loaded, env: JobEnv, log_name: &'static str, copy: Option<logs::Copy>) -> Site {
+        let Loaded { config, complaint, .. } = loaded;
+        let cluster = env.cluster_name().to_owned();
+        let paths = config.paths.for_node(&env.node, &cluster);
+        let file = config.log.file_for(&env.node, &cluster);
+        let log_complaint = logs::start(log_name, file.as_deref(), config.log.level, copy);
+        for text in [&complaint, &log_complaint].into_iter().flatten() {
+            log::error!("{text}");
+        }
+        let boot_id = sysfs::boot_id(Path::new(&paths.procfs));
+        Site { config, paths, env, boot_id, complaint }
+    }
+
+    /// The folder of files that last until the next boot, made if need be.
+    ///
+    /// # Errors
+    /// It cannot be made or is not to be trusted.
+    pub fn run(&self) -> Result<PathBuf, crate::EdgeError> {
+        let run = PathBuf::from(&self.paths.run);
+        files::own_folder(&run, 0o755)?;
+        Ok(run)
+    }
+
+    /// How long the probe may take: longer only where persistence mode was last seen off.
+    pub fn probe_deadline_ms(&self) -> u64 {
+        let cold = BootState::load(Path::new(&self.paths.run), &self.boot_id).persistence_off;
+        if cold { self.config.probe.cold_deadline_ms } else { self.config.probe.deadline_ms }
+    }
+
+    /// Notes down that a prolog or epilog begins, and reports those that came to no verdict.
+    pub(super) fn begin_attempt(&self, what: &str) -> Option<Attempt> {
+        let run = self.run().map_err(|error| log::error!("{error}")).ok()?;
+        for text in take_unfinished(&run) {
+            log::error!("{text}; it was killed, or the node went down");
+        }
+        let job = self.env.job_id.map(|job| job.0);
+        Attempt::begin(&run, what, job).map_err(|error| log::error!("{error}")).ok()
+    }
+
+    /// The library of this node.
+    pub fn library(&self) -> String {
+        self.config.nvml.library_for(&self.env.node, self.env.cluster_name())
+    }
+
+    /// ` job=N` for log lines, or nothing.
+    pub fn job_text(&self) -> String {
+        self.env.job_id.map_or_else(String::new, |job| format!(" job={job}"))
+    }
+}

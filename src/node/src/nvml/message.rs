@@ -1,0 +1,31 @@
+//! What the probe is asked and what it answers: one JSON text each, one line each.
+
+use gpuward_core::model::snapshot::GpuTarget;
+use gpuward_core::model::{GpuReading, NodeReading};
+use serde::{Deserialize, Serialize};
+
+/// What the probe is to read.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Request {
+    /// The library's name or path.
+    pub library: String,
+    /// The GPUs to open. No other is opened: it may be another job's.
+    pub targets: Vec<GpuTarget>,
+}
+
+/// One line of the probe's answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// NVML answered, or said why not.
+    Node(NodeReading),
+    /// One GPU is read.
+    Gpu {
+        /// Its place among the request's targets.
+        target: usize,
+        /// What was read.
+        reading: Box<GpuReading>,
+    },
+    /// Nothing else will come.
+    End,
+}

@@ -1,0 +1,13 @@
+//! NVML, only ever in a child process with a deadline.
+//!
+//! `probe` is that child, `read` what it asks, `message` what it says; `watch` is the side that waits, and never longer
+//! than the deadline.
+
+mod message;
+mod probe;
+mod read;
+mod watch;
+
+pub use message::{Message, Request};
+pub use probe::main as probe_main;
+pub use watch::{Answer, Watch};

@@ -1,0 +1,56 @@
+//! What earlier looks of this boot saw: the position in the kernel log, open XIDs, silent GPUs.
+//!
+//! All of it loses its meaning with the boot, so it lies beside the job states and not in the folder that survives.
+
+use crate::{EdgeError, files};
+use gpuward_core::health::SilentMark;
+use gpuward_core::health::xid::XidEvent;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// State of one boot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BootState {
+    /// The boot it is about.
+    pub boot_id: String,
+    /// Sequence number of the last kernel-log record that was read.
+    pub kmsg_seq: Option<u64>,
+    /// XIDs that nothing has cleared.
+    pub xids: Vec<XidEvent>,
+    /// Subjects that did not answer at the last look.
+    pub silent: Vec<SilentMark>,
+    /// A GPU was last seen with persistence mode off, so opening one may take seconds.
+    pub persistence_off: bool,
+}
+
+impl BootState {
+    /// Reads the state; one of another boot, or one that cannot be read, is an empty one.
+    ///
+    /// Losing it costs at most a second look: the kernel log is read anew from its start.
+    pub fn load(run: &Path, boot_id: &str) -> BootState {
+        let fresh = || BootState { boot_id: boot_id.to_owned(), ..BootState::default() };
+        let text = match files::read_own(&run.join("boot.json"), MAX_BYTES) {
+            Ok(text) => text,
+            Err(error) => {
+                if !error.is_not_found() {
+                    log::warn!("{error}; what earlier looks of this boot saw is lost");
+                }
+                return fresh();
+            }
+        };
+        let state: BootState = serde_json::from_str(&text).unwrap_or_else(|_| fresh());
+        if state.boot_id == boot_id { state } else { fresh() }
+    }
+
+    /// Writes the state.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save(&self, run: &Path) -> Result<(), EdgeError> {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        files::write_atomic(&run.join("boot.json"), &text, 0o600)
+    }
+}

@@ -1,0 +1,13 @@
+//! What gpuward keeps on a node: files that last until the next boot, and files that survive it.
+
+mod attempts;
+mod boot;
+mod history;
+mod jobs;
+mod records;
+
+pub use attempts::{Attempt, take_unfinished};
+pub use boot::BootState;
+pub use history::{Entry, finding_id, write_entry};
+pub use jobs::{JobFiles, new_nonce};
+pub use records::{has_record, list_records, write_record};

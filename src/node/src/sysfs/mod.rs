@@ -1,0 +1,183 @@
+//! What sysfs and procfs say about the driver and its GPUs, without asking the driver.
+
+use crate::files::read_text;
+use gpuward_core::model::snapshot::{DriverGpu, HostReading};
+use gpuward_core::model::{PciAddress, Reading};
+use std::fs;
+use std::path::Path;
+
+/// Sysfs files are one page at most.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// Reads `sysfs` (usually /sys) and `procfs` (usually /proc).
+pub fn read_host(sysfs: &Path, procfs: &Path) -> HostReading {
+    HostReading {
+        module_loaded: module_loaded(sysfs),
+        module_version: module_version(sysfs, procfs),
+        pci_gpus: pci_gpus(sysfs),
+        driver_gpus: driver_gpus(sysfs, procfs),
+        kernel_log: Reading::NotRead,
+    }
+}
+
+/// The kernel's boot id; empty where it cannot be read.
+pub fn boot_id(procfs: &Path) -> String {
+    line(&procfs.join("sys/kernel/random/boot_id")).unwrap_or_default()
+}
+
+fn line(path: &Path) -> Option<String> {
+    read_text(path, MAX_BYTES).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn module_loaded(sysfs: &Path) -> Reading<bool> {
+    // A sysfs that is not there at all says nothing about the driver.
+    match (sysfs.join("module").is_dir(), sysfs.join("module/nvidia").is_dir()) {
+        (_, true) => Reading::Value(true),
+        (true, false) => Reading::Value(false),
+        (false, false) => Reading::NotRead,
+    }
+}
+
+fn module_version(sysfs: &Path, procfs: &Path) -> Reading<String> {
+    let by_sysfs = line(&sysfs.join("module/nvidia/version"));
+    let by_procfs = || version_in(&read_text(&procfs.join("driver/nvidia/version"), MAX_BYTES).ok()?);
+    by_sysfs.or_else(by_procfs).map_or(Reading::NotSupported, Reading::Value)
+}
+
+/// The version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Tue ..." and its open-module form.
+fn version_in(text: &str) -> Option<String> {
+    let first = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let is_version =
+        |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    first.split_whitespace().find(is_version).map(ToOwned::to_owned)
+}
+
+/// NVIDIA's display (0x0300) and 3D (0x0302) controllers; virtual functions are not GPUs of the host.
+fn pci_gpus(sysfs: &Path) -> Vec<PciAddress> {
+    let folder = sysfs.join("bus/pci/devices");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let Some(address) = entry.file_name().to_str().and_then(|name| name.parse::<PciAddress>().ok())
+        else {
+            continue;
+        };
+        let device = folder.join(entry.file_name());
+        let is_gpu = || {
+            line(&device.join("class")).is_some_and(|c| c.starts_with("0x0300") || c.starts_with("0x0302"))
+        };
+        let is_nvidia = line(&device.join("vendor")).as_deref() == Some("0x10de");
+        if is_nvidia && is_gpu() && !device.join("physfn").exists() {
+            found.push(address);
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+fn driver_gpus(sysfs: &Path, procfs: &Path) -> Vec<DriverGpu> {
+    let folder = procfs.join("driver/nvidia/gpus");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let Some(pci) = entry.file_name().to_str().and_then(|name| name.parse::<PciAddress>().ok()) else {
+            continue;
+        };
+        let text = read_text(&entry.path().join("information"), MAX_BYTES).unwrap_or_default();
+        found.push(driver_gpu(pci, &text, &sysfs.join("bus/pci/devices").join(pci.to_string())));
+    }
+    found.sort_by_key(|gpu| gpu.pci);
+    found
+}
+
+fn driver_gpu(pci: PciAddress, information: &str, device: &Path) -> DriverGpu {
+    let field = |name: &str| {
+        let value =
+            information.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name));
+        value.map(|(_, value)| value.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    DriverGpu {
+        pci,
+        // Until the GPU was opened once the driver prints question marks.
+        uuid: field("GPU UUID").and_then(|text| text.parse().ok()),
+        minor: field("Device Minor").and_then(|text| text.parse().ok()),
+        model: field("Model"),
+        // -1: firmware does not say.
+        numa_node: line(&device.join("numa_node")).and_then(|text| text.parse().ok()),
+        local_cpus: line(&device.join("local_cpulist")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_machine_is_read_from_its_files() {
+        let root = tempfile::tempdir().unwrap();
+        let (sys, proc) = (root.path().join("sys"), root.path().join("proc"));
+        write(&sys, "module/nvidia/version", "570.124.06\n");
+        for (address, class) in [
+            ("0000:3b:00.0", "0x030200"),
+            ("0000:3b:00.1", "0x040300"),
+            ("0000:c1:00.0", "0x068000"),
+            ("0000:1b:00.0", "0x030000"),
+        ] {
+            write(&sys, &format!("bus/pci/devices/{address}/vendor"), "0x10de\n");
+            write(&sys, &format!("bus/pci/devices/{address}/class"), &format!("{class}\n"));
+            write(
+                &sys,
+                &format!("bus/pci/devices/{address}/numa_node"),
+                if address.contains("1b") { "-1\n" } else { "1\n" },
+            );
+        }
+        write(&sys, "bus/pci/devices/0000:3b:00.0/local_cpulist", "4-7\n");
+        write(
+            &proc,
+            "driver/nvidia/gpus/0000:3b:00.0/information",
+            "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-8932f937-d72c-4106-c12f-20bd9faed9f6\nDevice Minor: \t 3\n",
+        );
+        write(
+            &proc,
+            "driver/nvidia/gpus/0000:1b:00.0/information",
+            "GPU UUID: \t GPU-????????-????-????-????-????????????\n",
+        );
+        let host = read_host(&sys, &proc);
+        assert_eq!(host.module_loaded, Reading::Value(true));
+        assert_eq!(host.module_version, Reading::Value("570.124.06".into()));
+        assert_eq!(
+            host.pci_gpus.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["0000:1b:00.0", "0000:3b:00.0"]
+        );
+        let [unread, known] = &host.driver_gpus[..] else { panic!() };
+        assert_eq!((unread.uuid.as_ref(), unread.minor, unread.numa_node), (None, None, None));
+        assert_eq!(
+            (known.minor, known.numa_node, known.local_cpus.as_deref()),
+            (Some(3), Some(1), Some("4-7"))
+        );
+        assert_eq!(known.model.as_deref(), Some("NVIDIA H100"));
+    }
+
+    #[test]
+    fn no_module_and_no_sysfs_are_different() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(module_loaded(root.path()), Reading::NotRead);
+        fs::create_dir(root.path().join("module")).unwrap();
+        assert_eq!(module_loaded(root.path()), Reading::Value(false));
+    }
+
+    #[test]
+    fn both_flavours_of_the_module_tell_their_version() {
+        for text in [
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Thu Feb 27 04:06:19 UTC 2025\nGCC version:  gcc 12.2.0\n",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build\n",
+        ] {
+            assert_eq!(version_in(text).as_deref(), Some("570.124.06"));
+        }
+        assert_eq!(version_in("GCC version:  gcc 12.2.0"), None);
+    }
+}
