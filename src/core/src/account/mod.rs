@@ -11,7 +11,8 @@ pub use record::{
     GpuUse, JobRecord, Quality, RECORD_VERSION, RecordStatus, Used, file_name, record_file_prefix,
 };
 
-use crate::model::{Counters, JobGpu, JobState, Snapshot};
+use crate::model::snapshot::ProbedGpu;
+use crate::model::{Counters, JobGpu, JobState, Reading, Snapshot};
 
 /// What the epilog knows about itself and the job, besides counters.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -100,16 +101,26 @@ fn of_gpu(start: &JobGpu, end: &Snapshot, reset: Option<Reset>) -> GpuUse {
         whole.is_none_or(|known| known == uuid)
     });
     let reset = if same_board { reset } else { Some(Reset::GpuReplaced) };
-    let counters = after.map(|gpu| &gpu.reading.counters);
+    let counters = after.map(counters_at_end);
     let is_mig = start.uuid.as_ref().is_some_and(crate::model::GpuUuid::is_mig);
-    let mut used = GpuUse::between(&start.counters, counters, reset);
+    let mut used = GpuUse::between(&start.counters, counters.as_ref(), reset);
     if is_mig {
         used.share();
     }
     used.identify(start)
 }
 
-fn of_unknown_start(gpu: &crate::model::snapshot::ProbedGpu) -> GpuUse {
+/// A GPU that does not even open has no counters; why it does not open is why they are missing.
+fn counters_at_end(gpu: &ProbedGpu) -> Counters {
+    let lost = gpu.reading.handle == Reading::Lost;
+    let mut counters = gpu.reading.counters.clone();
+    if lost {
+        counters.each_mut().into_iter().for_each(|counter| *counter = Reading::Lost);
+    }
+    counters
+}
+
+fn of_unknown_start(gpu: &ProbedGpu) -> GpuUse {
     let unknown = Counters::default();
     let mut used = GpuUse::between(&unknown, Some(&gpu.reading.counters), Some(Reset::NoStart));
     used.uuid = gpu.uuid().map(ToString::to_string);

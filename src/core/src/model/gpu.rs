@@ -79,3 +79,19 @@ pub struct Counters {
     /// PCIe replays.
     pub pcie_replay: Reading<u64>,
 }
+
+impl Counters {
+    /// All counters, for what is true of every one.
+    pub fn each_mut(&mut self) -> [&mut Reading<u64>; 8] {
+        [
+            &mut self.energy_mj,
+            &mut self.ecc_volatile_uncorr,
+            &mut self.ecc_volatile_corr,
+            &mut self.ecc_aggregate_uncorr,
+            &mut self.ecc_aggregate_corr,
+            &mut self.remapped_uncorr,
+            &mut self.remapped_corr,
+            &mut self.pcie_replay,
+        ]
+    }
+}

@@ -96,7 +96,7 @@ fn save_state(site: &Site, job_id: JobId, look: &Look, comments: Vec<String>, re
         start_boottime_ns: boottime_ns(),
         refused,
         gpu_map_certain: look.map.certain(),
-        gpus: job_gpus(look),
+        gpus: look.snapshot.gpus.iter().filter_map(|gpu| job_gpu(gpu, &look.snapshot.host)).collect(),
         comments,
     };
     let written = JobFiles::open(Path::new(&site.paths.run)).and_then(|files| files.write(&state));
@@ -105,20 +105,6 @@ fn save_state(site: &Site, job_id: JobId, look: &Look, comments: Vec<String>, re
             "{error}; the job's tasks keep Slurm's environment and its record has no start; job={job_id}"
         );
     }
-}
-
-/// The job's GPUs with what is known of them, whether the driver answered or not.
-fn job_gpus(look: &Look) -> Vec<JobGpu> {
-    let answered = &look.snapshot.gpus;
-    if answered.is_empty() {
-        let silent = look
-            .map
-            .targets
-            .iter()
-            .map(|target| ProbedGpu { target: target.clone(), reading: Default::default() });
-        return silent.filter_map(|gpu| job_gpu(&gpu, &look.snapshot.host)).collect();
-    }
-    answered.iter().filter_map(|gpu| job_gpu(gpu, &look.snapshot.host)).collect()
 }
 
 fn job_gpu(gpu: &ProbedGpu, host: &HostReading) -> Option<JobGpu> {

@@ -10,8 +10,8 @@ use crate::{cgroup, files, kmsg, sysfs};
 use gpuward_core::health::{Expected, Finding, History, evaluate, silence, xid};
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
-use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome};
-use gpuward_core::model::{NodeReading, Reading, Snapshot};
+use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
+use gpuward_core::model::{GpuReading, NodeReading, Reading, Snapshot};
 use std::path::Path;
 
 /// What a look showed.
@@ -96,7 +96,7 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
         host,
         probe: answer.outcome,
         node: answer.node,
-        gpus: answer.gpus,
+        gpus: if answer.gpus.is_empty() { not_asked(&map) } else { answer.gpus },
         xids: boot.xids.clone(),
     };
     let history = History { silent: before.silent.clone() };
@@ -132,6 +132,12 @@ impl Look {
         }
         self.lock = None;
     }
+}
+
+/// The GPUs that nobody could be asked about: what the kernel log says of them still counts.
+fn not_asked(map: &GpuMap) -> Vec<ProbedGpu> {
+    let gpu = |target: &GpuTarget| ProbedGpu { target: target.clone(), reading: GpuReading::default() };
+    map.targets.iter().map(gpu).collect()
 }
 
 fn take_lock(site: &Site, deadline: Deadline) -> Option<Lock> {

@@ -1,0 +1,12 @@
+//! Reads the temperature of the first GPU through the library named by the argument: a client in a process of its own.
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let library = std::env::args_os().nth(1).ok_or("usage: read_temperature LIBRARY")?;
+    let nvml = Nvml::builder().lib_path(&library).init()?;
+    let temperature_c = nvml.device_by_index(0)?.temperature(TemperatureSensor::Gpu)?;
+    println!("temperature {temperature_c}");
+    Ok(())
+}
