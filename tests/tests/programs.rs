@@ -14,7 +14,7 @@ mod healthy {
         assert_eq!(run.code, Some(0), "{}\n{}", run.stderr, bench.node.log());
         assert_eq!(bench.scontrol_calls(), Vec::<String>::new());
         let [state] = &bench.node.states()[..] else { panic!("{}", bench.node.log()) };
-        assert!(state.gpu_map_certain && !state.refused);
+        assert!(state.gpu_map_certain);
         assert_eq!((state.job_id.0, state.node.as_str(), state.user.as_deref()), (7, NODE, Some("alice")));
         let minors: Vec<Option<u32>> = state.gpus.iter().map(|gpu| gpu.minor).collect();
         assert_eq!(minors, [Some(0), Some(3)], "the GRES index goes through gres.conf's File to the minor");
@@ -156,7 +156,7 @@ mod faults {
             let reason = refused(&bench, "2");
             assert!(reason.starts_with(start), "{fault}: {reason}");
             assert!(reason.contains("; job=1234 do=") && reason.len() <= 255, "{reason}");
-            assert!(bench.node.states()[0].refused);
+            assert!(bench.node.states().is_empty(), "a refused job has no state");
         }
     }
 
@@ -262,6 +262,19 @@ mod epilogs {
     }
 
     #[test]
+    fn an_epilog_whose_requeue_is_counted_already_ends_its_own_run() {
+        let bench = Bench::new("l40s-pcie", "drain", "");
+        assert_eq!(bench.prolog(7, "0").code, Some(0));
+        for _ in 0..2 {
+            let mut epilog = bench.command("gpuward-epilog", 7, "0");
+            assert_eq!(gpuward_tests::sim::run(epilog.env("SLURM_JOB_RESTART_COUNT", "1")).code, Some(0));
+        }
+        let [record] = &bench.node.records()[..] else { panic!("{:?}", bench.node.records()) };
+        assert_eq!((record.restart_count, record.status), (Some(0), RecordStatus::Complete));
+        assert!(bench.node.states().is_empty());
+    }
+
+    #[test]
     fn an_epilog_without_a_prolog_says_that_it_knows_no_start() {
         let bench = Bench::new("l40s-pcie", "drain", "");
         assert_eq!(bench.epilog(7, "1").code, Some(0));
@@ -301,7 +314,12 @@ mod epilogs {
         let bench = Bench::new("l40s-pcie", "drain", "");
         bench.node.fault("[[lost]]\ngpu = 0\n");
         assert_eq!(bench.prolog(7, "0").code, Some(1));
-        assert_eq!(bench.epilog(7, "0").code, Some(0));
+        for count in ["0", "1", "1"] {
+            // slurmctld counts the requeue before it sends the epilog.
+            let mut epilog = bench.command("gpuward-epilog", 7, "0");
+            let run = gpuward_tests::sim::run(epilog.env("SLURM_JOB_RESTART_COUNT", count));
+            assert_eq!(run.code, Some(0));
+        }
         assert!(bench.node.records().is_empty() && bench.node.states().is_empty());
     }
 }

@@ -1,1 +1,88 @@
-fn main() {}
+//! `gpuward`, the administrator's command. One verb, one file.
+
+mod check;
+mod config;
+mod r#gen;
+mod jobs;
+mod nccl;
+mod report;
+mod site;
+mod snapshot;
+mod store;
+mod topo;
+mod xid;
+
+use clap::{Parser, Subcommand};
+use gpuward_node::nvml::probe_main;
+use gpuward_node::process::role;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// A mistake in the command line; clap's own 2 would read as "cannot tell".
+const USAGE_ERROR: u8 = 64;
+
+/// GPU health, placement and accounting for Slurm.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Check(check::Args),
+    Snapshot(snapshot::Args),
+    Topo(topo::Args),
+    Xid(xid::Args),
+    Nccl(nccl::Args),
+    Jobs(jobs::Args),
+    Config(config::Args),
+    Gen(r#gen::Args),
+}
+
+fn main() -> ExitCode {
+    // The driver is only ever asked by a child of ours with a deadline; that child is this program again.
+    let args: Vec<String> = std::env::args().take(3).collect();
+    if let [_, first, request] = &args[..]
+        && first == role::PROBE
+    {
+        probe_main(request);
+        return ExitCode::SUCCESS;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
+    run(&cli.verb).unwrap_or_else(|message| {
+        eprintln!("gpuward: {message}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(verb: &Verb) -> Result<ExitCode, String> {
+    match verb {
+        Verb::Check(args) => check::run(args),
+        Verb::Snapshot(args) => snapshot::run(args),
+        Verb::Topo(args) => topo::run(args),
+        Verb::Xid(args) => xid::run(args),
+        Verb::Nccl(args) => nccl::run(args),
+        Verb::Jobs(args) => jobs::run(args),
+        Verb::Config(args) => config::run(args),
+        Verb::Gen(args) => r#gen::run(args).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Prints to standard output. A reader that has gone away (`gpuward jobs | head`) is the end of the work, not an error.
+fn print(text: &str) -> Result<(), String> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => other.map_err(|error| format!("cannot write to standard output: {error}")),
+    }
+}
+
+fn explain(error: &clap::Error) -> ExitCode {
+    // Nothing is left to be done if even this cannot be printed.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(USAGE_ERROR) } else { ExitCode::SUCCESS }
+}

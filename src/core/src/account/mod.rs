@@ -61,7 +61,8 @@ pub fn record(job: &EndOfJob, start: Option<&JobState>, end: &Snapshot) -> JobRe
         cluster: job.cluster.clone().or_else(|| start?.cluster.clone()),
         job_id: job.job_id,
         sluid: job.sluid.clone().or_else(|| start?.sluid.clone()),
-        restart_count: job.restart_count.or_else(|| start?.restart_count),
+        // slurmctld counts a requeue before it sends the epilog, so the prolog's count is the run's.
+        restart_count: start.and_then(|state| state.restart_count).or(job.restart_count),
         uid: job.uid.or_else(|| start?.uid),
         user: job.user.clone().or_else(|| start?.user.clone()),
         account: job.account.clone().or_else(|| start?.account.clone()),

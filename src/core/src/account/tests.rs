@@ -30,7 +30,6 @@ fn state() -> JobState {
         driver_version: Some("570.124.06".into()),
         start_unix_ms: 1_000,
         start_boottime_ns: 5_000_000_000,
-        refused: false,
         gpu_map_certain: true,
         gpus: vec![JobGpu {
             uuid: Some(UUID.parse().unwrap()),

@@ -44,9 +44,6 @@ pub struct JobState {
     pub start_unix_ms: u64,
     /// CLOCK_BOOTTIME of the prolog, nanoseconds.
     pub start_boottime_ns: u64,
-    /// True where the prolog refused the job, so that it used nothing and gets no record.
-    #[serde(default)]
-    pub refused: bool,
     /// True where the job's GPUs are known for certain.
     pub gpu_map_certain: bool,
     /// The job's GPUs on this node, in the order of Slurm's list.
@@ -152,7 +149,6 @@ mod tests {
             driver_version: Some("570.124.06".into()),
             start_unix_ms: 1,
             start_boottime_ns: 2,
-            refused: false,
             gpu_map_certain: true,
             gpus: Vec::new(),
             comments: Vec::new(),

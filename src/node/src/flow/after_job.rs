@@ -20,8 +20,8 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     };
     let files = JobFiles::open(Path::new(&site.paths.run)).map_err(|error| log::error!("{error}")).ok();
     let state = files.as_ref().and_then(|files| files.of_run(job_id, site.env.restart_count));
-    if let Some(state) = state.as_ref().filter(|state| state.refused) {
-        forget(files.as_ref(), state);
+    if state.is_none() && files.as_ref().is_some_and(|files| files.was_refused(job_id)) {
+        log::debug!("this run was refused and used nothing; job={job_id}");
         return nothing();
     }
     if state.is_none() && has_record(Path::new(&site.paths.spool), job_id.0, site.env.restart_count) {

@@ -34,7 +34,15 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     };
     look.remember(site);
     let refused = outcome != Outcome::Pass;
-    save_state(site, job_id, &look, comments, refused);
+    let saved = JobFiles::open(Path::new(&site.paths.run)).and_then(|files| match refused {
+        true => files.note_refusal(job_id),
+        false => files.write(&job_state(site, job_id, &look, comments)),
+    });
+    if let Err(error) = saved {
+        log::error!(
+            "{error}; the job's tasks keep Slurm's environment and its record has no start; job={job_id}"
+        );
+    }
     let took_ms = boottime_ns().saturating_sub(start_boottime_ns) / 1_000_000;
     log::info!(
         "{}; job={job_id} gpus={} gpu_map={} findings={} took_ms={took_ms}",
@@ -76,9 +84,9 @@ fn comment(finding: &Finding) -> String {
     format!("{} {}: {}; do={}", finding.code, finding.subject, finding.what, finding.remedy.word())
 }
 
-fn save_state(site: &Site, job_id: JobId, look: &Look, comments: Vec<String>, refused: bool) {
+fn job_state(site: &Site, job_id: JobId, look: &Look, comments: Vec<String>) -> JobState {
     let env = &site.env;
-    let state = JobState {
+    JobState {
         version: JOB_STATE_VERSION,
         job_id,
         nonce: new_nonce(),
@@ -94,16 +102,9 @@ fn save_state(site: &Site, job_id: JobId, look: &Look, comments: Vec<String>, re
         driver_version: look.snapshot.node.driver_version.value().cloned(),
         start_unix_ms: unix_ms(),
         start_boottime_ns: boottime_ns(),
-        refused,
         gpu_map_certain: look.map.certain(),
         gpus: look.snapshot.gpus.iter().filter_map(|gpu| job_gpu(gpu, &look.snapshot.host)).collect(),
         comments,
-    };
-    let written = JobFiles::open(Path::new(&site.paths.run)).and_then(|files| files.write(&state));
-    if let Err(error) = written {
-        log::error!(
-            "{error}; the job's tasks keep Slurm's environment and its record has no start; job={job_id}"
-        );
     }
 }
 

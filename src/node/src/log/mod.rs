@@ -62,7 +62,12 @@ fn connect(name: &str) -> Option<Syslog> {
         process: name.to_owned(),
         pid: std::process::id(),
     };
-    syslog::unix(formatter).ok()
+    let logger = syslog::unix(formatter).ok()?;
+    // A syslog that reads nothing any more must cost lines, not jobs.
+    if let syslog::LoggerBackend::Unix(socket) = &logger.backend {
+        socket.set_nonblocking(true).ok()?;
+    }
+    Some(logger)
 }
 
 impl Log for Logger {

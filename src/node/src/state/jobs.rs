@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone)]
 pub struct JobFiles {
     folder: PathBuf,
+    refused: PathBuf,
 }
 
 impl JobFiles {
@@ -20,7 +21,7 @@ impl JobFiles {
         files::own_folder(run, 0o755)?;
         let folder = run.join("jobs");
         files::own_folder(&folder, 0o700)?;
-        Ok(JobFiles { folder })
+        Ok(JobFiles { folder, refused: run.join("refused") })
     }
 
     /// Writes a run's state.
@@ -66,17 +67,44 @@ impl JobFiles {
         JobState::parse(&text, job_id).map_err(content)
     }
 
-    /// The state that an epilog belongs to: the run with its restart count.
+    /// The state of the run that an epilog belongs to: the oldest that is not newer than its restart count.
     ///
-    /// Where the epilog does not know its restart count the oldest run is meant: epilogs come in the order of the runs.
-    /// Never a run with another count: a late epilog must not end the run that came after it.
+    /// The two counts need not be equal: slurmctld counts a requeue before it sends the epilog of the run that ends, so
+    /// that one comes with the next run's number (seen on 22.05). But an epilog with a lower number than a run's is
+    /// late, and must not end the run that came after it. Without a number the oldest run is meant: epilogs come in the
+    /// order of the runs.
     pub fn of_run(&self, job_id: JobId, restart_count: Option<u32>) -> Option<JobState> {
-        let fits = |state: &JobState| {
-            restart_count.is_none() || state.restart_count.is_none() || state.restart_count == restart_count
+        let fits = |state: &JobState| match (state.restart_count, restart_count) {
+            (Some(of_state), Some(of_epilog)) => of_state <= of_epilog,
+            _ => true,
         };
         self.of_job(job_id).into_iter().find(fits)
     }
+
+    /// Notes down that this job was refused here, so that its epilog makes no record of a run that used nothing.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn note_refusal(&self, job_id: JobId) -> Result<(), EdgeError> {
+        files::own_folder(&self.refused, 0o700)?;
+        for entry in std::fs::read_dir(&self.refused).into_iter().flatten().flatten() {
+            let age =
+                entry.metadata().and_then(|found| found.modified()).ok().and_then(|when| when.elapsed().ok());
+            if age.is_some_and(|age| age > REFUSAL_LASTS) {
+                files::remove(&entry.path())?;
+            }
+        }
+        files::write_atomic(&self.refused.join(job_id.to_string()), "", 0o600)
+    }
+
+    /// True where this job was refused here not long ago.
+    pub fn was_refused(&self, job_id: JobId) -> bool {
+        self.refused.join(job_id.to_string()).exists()
+    }
 }
+
+/// How long a refusal is remembered. Ours: far longer than slurmctld repeats the termination of a job.
+const REFUSAL_LASTS: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// A name that no other run of a job has.
 pub fn new_nonce() -> String {
@@ -110,10 +138,11 @@ mod tests {
         files.write(&second).unwrap();
         files.write(&first).unwrap();
         assert_eq!(files.of_run(JobId(7), Some(0)).unwrap().nonce, first.nonce);
-        assert_eq!(files.of_run(JobId(7), Some(1)).unwrap().nonce, second.nonce);
+        assert_eq!(files.of_run(JobId(7), Some(1)).unwrap().nonce, first.nonce, "the oldest first");
         assert_eq!(files.of_run(JobId(7), None).unwrap().nonce, first.nonce);
         files.remove(&first).unwrap();
         assert!(files.of_run(JobId(7), Some(0)).is_none(), "a late epilog leaves the newer run alone");
+        assert_eq!(files.of_run(JobId(7), Some(2)).unwrap().nonce, second.nonce, "counted before it ended");
         assert!(files.of_run(JobId(8), Some(0)).is_none());
     }
 

@@ -19,11 +19,14 @@ pub fn write_record(spool: &Path, record: &JobRecord) -> Result<PathBuf, EdgeErr
     Ok(path)
 }
 
-/// True where a record of this run lies in the spool already.
+/// True where a record of this run lies in the spool already; `restart_count` is the epilog's, which may be one ahead of
+/// the run's own.
 pub fn has_record(spool: &Path, job_id: u32, restart_count: Option<u32>) -> bool {
-    let prefix = record_file_prefix(job_id, restart_count);
+    let counts = [restart_count, restart_count.and_then(|count| count.checked_sub(1))];
+    let prefixes = counts.map(|count| record_file_prefix(job_id, count.or(restart_count)));
     let entries = std::fs::read_dir(spool.join("records")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| name.starts_with(&prefix))
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.any(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
 }
 
 /// All readable records of a spool, by job id and start.
