@@ -39,7 +39,8 @@ impl NodeArgs {
             slurm_conf: Some(self.slurm_conf.clone()),
             ..JobEnv::default()
         };
-        Ok(Site::new(loaded, env, "gpuward", None))
+        // What the edges complain about, somebody at a terminal should see.
+        Ok(Site::new(loaded, env, "gpuward", Some(|line| eprintln!("gpuward: {line}"))))
     }
 }
 

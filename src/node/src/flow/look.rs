@@ -186,7 +186,7 @@ fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
     if modes.is_empty() { None } else { Some(modes.contains(&false)) }
 }
 
-/// A look at the whole node, for an admin: nothing is drained, nothing is held against a later look.
+/// A look at the whole node, for an admin: nothing is drained. What it saw counts for later looks as any other does.
 pub fn check_node(site: &Site) -> Look {
     let ground = Ground::read(site);
     let map = ground.all_gpus();
