@@ -45,8 +45,12 @@ pub struct SimNode {
 impl SimNode {
     /// Installs the machine of `scenario` in `dir` as the node `name`, with UUIDs and a boot id of its own.
     pub fn install(dir: &Path, name: &str, scenario_name: &str) -> std::io::Result<SimNode> {
-        let failed = |error: nvidia_ml::scenario::ScenarioError| std::io::Error::other(error.to_string());
-        let machine = Machine::load(&scenario(scenario_name)).map_err(failed)?.for_node(name);
+        let machine = Machine::load(&scenario(scenario_name)).map_err(failed)?;
+        SimNode::install_machine(dir, machine.for_node(name))
+    }
+
+    /// Installs a machine in `dir` as it is.
+    pub fn install_machine(dir: &Path, machine: Machine) -> std::io::Result<SimNode> {
         let node = SimNode { dir: dir.to_owned(), machine };
         node.machine.install(&built_library().map_err(failed)?, &node.lib()).map_err(failed)?;
         node.machine.render(&dir.join("root")).map_err(failed)?;
@@ -111,6 +115,10 @@ impl SimNode {
     }
 }
 
+fn failed(error: nvidia_ml::scenario::ScenarioError) -> std::io::Error {
+    std::io::Error::other(error.to_string())
+}
+
 fn read_all<T: serde::de::DeserializeOwned>(folder: &Path) -> Vec<T> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
@@ -167,6 +175,15 @@ impl Bench {
             .expect("mode is set");
         bench.set_node_state("IDLE", None);
         bench
+    }
+
+    /// Another machine in place of this one, from the next call on.
+    pub fn change_machine(&mut self, change: impl FnOnce(&mut Machine)) {
+        let mut machine = self.node.machine.clone();
+        change(&mut machine);
+        let dir = self.node.dir.clone();
+        fs::remove_dir_all(dir.join("root")).expect("the old trees go");
+        self.node = SimNode::install_machine(&dir, machine).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// A path below the bench's folder.

@@ -99,6 +99,39 @@ mod mapping {
     }
 
     #[test]
+    fn a_mig_uuid_leads_to_its_whole_gpu_and_its_counters_are_shared() {
+        let mut bench = Bench::new("hgx-h100", "drain", "");
+        let uuid = "MIG-2a3b4c5d-0000-1111-2222-333344445555";
+        bench.change_machine(|machine| {
+            machine.gpus[5].mig.enabled = true;
+            machine.gpus[5].mig.devices = vec![nvidia_ml::scenario::MigDevice {
+                uuid: uuid.into(),
+                profile: "1g.10gb".into(),
+                gpu_instance: 9,
+                compute_instance: 0,
+                slices: 1,
+                multiprocessors: 16,
+                memory_mib: 9728,
+                processes: Vec::new(),
+            }];
+        });
+        bench.write("etc/gres.conf", "AutoDetect=nvml\n");
+        let mut command = bench.command("gpuward-prolog", 7, "4");
+        let run = gpuward_tests::sim::run(command.env("CUDA_VISIBLE_DEVICES", uuid));
+        assert_eq!(run.code, Some(0), "{}", bench.node.log());
+        let state = bench.node.states().remove(0);
+        assert!(state.gpu_map_certain);
+        assert_eq!(state.gpus[0].uuid.as_ref().unwrap().as_str(), uuid);
+        assert_eq!(state.gpus[0].parent_uuid.as_ref().unwrap().as_str(), bench.node.uuid(5));
+        assert_eq!(state.gpus[0].pci.to_string(), bench.node.pci(5));
+        assert_eq!(bench.epilog(7, "4").code, Some(0));
+        assert_eq!(bench.node.records()[0].gpus[0].energy_mj.quality, Quality::Shared);
+        bench.node.fault("[[lost]]\ngpu = 5\n");
+        let run = gpuward_tests::sim::run(command.env("SLURM_JOB_ID", "8"));
+        assert_eq!(run.code, Some(1), "the whole GPU is lost: {}", bench.node.log());
+    }
+
+    #[test]
     fn a_map_that_is_not_certain_judges_only_the_node() {
         let bench = Bench::new("l40s-pcie", "drain", "");
         bench.write("etc/gres.conf", "include other.conf\n");

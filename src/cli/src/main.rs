@@ -44,11 +44,12 @@ enum Verb {
 fn main() -> ExitCode {
     // The driver is only ever asked by a child of ours with a deadline; that child is this program again.
     let args: Vec<String> = std::env::args().take(3).collect();
-    if let [_, first, request] = &args[..]
-        && first == role::PROBE
-    {
-        probe_main(request);
-        return ExitCode::SUCCESS;
+    match &args[..] {
+        [_, first, request] if first == role::PROBE => {
+            probe_main(request);
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -8,9 +8,7 @@ use crate::model::{Reading, Snapshot};
 /// give Slurm only some of them. Without an expectation nothing is held against PCIe.
 pub(super) fn judge(snapshot: &Snapshot, expected: &Expected) -> Option<Finding> {
     let on_pci = u32::try_from(snapshot.host.pci_gpus.len()).ok()?;
-    if let Some((count, source)) = &expected.gpu_count
-        && on_pci < *count
-    {
+    if let Some((count, source)) = expected.gpu_count.as_ref().filter(|(count, _)| on_pci < *count) {
         let what = format!("{on_pci} of {count} GPUs on PCIe");
         return Some(Finding::of("GPU_MISS_PCI", Subject::Node, what, source).measured(on_pci, count));
     }
