@@ -49,8 +49,9 @@ fn find(program: &str) -> Option<PathBuf> {
 /// It has not been built.
 pub fn built(program: &str) -> Result<PathBuf, ClusterError> {
     let me = std::env::current_exe().map_err(|error| ClusterError::Spec(format!("where am I: {error}")))?;
-    // Tests lie in target/<profile>/deps, programs in target/<profile>.
-    let folder = me.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
+    // Tests lie in target/<profile>/deps, examples in examples, programs in target/<profile>.
+    let is_above = |folder: &&Path| !folder.ends_with("deps") && !folder.ends_with("examples");
+    let folder = me.ancestors().skip(1).find(is_above);
     let path = folder.unwrap_or(&me).join(program);
     if path.is_file() { Ok(path) } else { Err(ClusterError::NotBuilt(path)) }
 }
