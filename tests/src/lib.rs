@@ -1,5 +1,6 @@
 //! What gpuward's integration tests and its demo share.
 
 pub mod cluster;
+pub mod measure;
 pub mod sim;
 pub mod stack;

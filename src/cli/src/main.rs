@@ -13,8 +13,6 @@ mod topo;
 mod xid;
 
 use clap::{Parser, Subcommand};
-use gpuward_node::nvml::probe_main;
-use gpuward_node::process::role;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -42,15 +40,6 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    // The driver is only ever asked by a child of ours with a deadline; that child is this program again.
-    let args: Vec<String> = std::env::args().take(3).collect();
-    match &args[..] {
-        [_, first, request] if first == role::PROBE => {
-            probe_main(request);
-            return ExitCode::SUCCESS;
-        }
-        _ => {}
-    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return explain(&error),

@@ -5,7 +5,7 @@ use crate::site::NodeArgs;
 use gpuward_core::affinity::{Place, beside};
 use gpuward_core::model::CpuSet;
 use gpuward_core::model::snapshot::DriverGpu;
-use gpuward_node::sysfs::read_host;
+use gpuward_node::sysfs::{complete, read_driver};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,7 +22,9 @@ pub struct Args {
 /// Prints the places.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let site = args.node.site()?;
-    let host = read_host(Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
+    let sysfs = Path::new(&site.paths.sysfs);
+    let mut host = read_driver(sysfs, Path::new(&site.paths.procfs));
+    complete(&mut host, sysfs);
     if args.json {
         let text = serde_json::to_string_pretty(&host.driver_gpus).map_err(|error| error.to_string())?;
         super::print(&format!("{text}\n"))?;

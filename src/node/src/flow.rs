@@ -13,7 +13,7 @@ pub use look::{Look, check_node};
 pub use site::Site;
 
 use crate::clock::Deadline;
-use crate::process::die_with_parent;
+use crate::slurm::JobEnv;
 use crate::supervisor::{Kind, say};
 use std::io::Write;
 use std::path::Path;
@@ -30,11 +30,8 @@ enum Outcome {
 }
 
 /// The worker of a prolog or epilog: says its verdict on standard output, where the supervisor listens.
-pub fn worker(kind: Kind, start_boottime_ns: u64, program: &str) {
-    if !die_with_parent() {
-        return;
-    }
-    let site = Site::of_job(kind.word(), Path::new(program), Some(tell_log));
+pub fn worker(kind: Kind, env: &JobEnv, start_boottime_ns: u64, program: &str) {
+    let site = Site::of_job(kind, env, Path::new(program), Some(tell_log));
     let deadline_ms = site.probe_deadline_ms();
     tell(&format!("{}{}", say::DEADLINE, deadline_ms + AFTER_PROBE_MS));
     let attempt = site.begin_attempt(kind.word());
@@ -57,9 +54,8 @@ pub fn worker(kind: Kind, start_boottime_ns: u64, program: &str) {
 type Finish = Box<dyn FnOnce()>;
 
 /// Writes one line to the logs for a supervisor whose worker is gone.
-pub fn note(kind: Kind, program: &str, text: &str) {
-    let _ = die_with_parent();
-    let _site = Site::of_job(kind.word(), Path::new(program), None);
+pub fn note(kind: Kind, env: &JobEnv, program: &str, text: &str) {
+    let _site = Site::of_job(kind, env, Path::new(program), None);
     log::error!("{text}");
 }
 

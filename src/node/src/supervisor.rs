@@ -6,8 +6,7 @@
 
 use crate::clock::{Deadline, boottime_ns};
 use crate::flow;
-use crate::nvml::probe_main;
-use crate::process::{self, Line, Lines, kill_and_reap, role, spawn_role};
+use crate::process::{Line, Lines, fork_role};
 use crate::slurm::JobEnv;
 use std::process::ExitCode;
 
@@ -54,17 +53,13 @@ pub mod say {
     pub const REFUSE: &str = "refuse ";
 }
 
-/// The whole of a prolog or epilog program: supervisor, worker, probe or note, by the first argument.
+/// The whole of a prolog or epilog program.
 pub fn main(kind: Kind) -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let arg = |at: usize| args.get(at).map_or("", String::as_str);
-    match arg(1) {
-        "" => return supervise(kind, arg(0)),
-        role::WORKER => flow::worker(kind, arg(2).parse().unwrap_or(0), arg(3)),
-        role::PROBE => probe_main(arg(2)),
-        role::NOTE => flow::note(kind, arg(2), arg(3)),
-        "--version" | "-V" => println!("gpuward {} {}", kind.word(), env!("CARGO_PKG_VERSION")),
-        _ => print_help(kind),
+    let args: Vec<String> = std::env::args().take(2).collect();
+    match args.get(1).map(String::as_str) {
+        None => return supervise(kind, args.first().map_or("", String::as_str)),
+        Some("--version" | "-V") => println!("gpuward {} {}", kind.word(), env!("CARGO_PKG_VERSION")),
+        Some(_) => print_help(kind),
     }
     ExitCode::SUCCESS
 }
@@ -85,13 +80,13 @@ fn print_help(kind: Kind) {
 
 fn supervise(kind: Kind, program: &str) -> ExitCode {
     let start_boottime_ns = boottime_ns();
-    if !JobEnv::of_process().has_gpus() {
+    let env = JobEnv::of_process();
+    if !env.has_gpus() {
         return ExitCode::SUCCESS;
     }
-    process::keep_descriptors_from_children();
-    let started = spawn_role(role::WORKER, &[&start_boottime_ns.to_string(), program], true);
+    let started = fork_role(c"gpuward-worker", || flow::worker(kind, &env, start_boottime_ns, program));
     let (mut worker, mut lines) = match started {
-        Ok((worker, stdout)) => (worker, Lines::new(stdout)),
+        Ok((worker, pipe)) => (worker, Lines::new(pipe)),
         Err(error) => {
             eprintln!("gpuward {}: {error}; the job goes on unchecked", kind.word());
             return ExitCode::SUCCESS;
@@ -105,10 +100,10 @@ fn supervise(kind: Kind, program: &str) -> ExitCode {
             ExitCode::FAILURE
         }
         Heard::Nothing(why) => {
-            kill_and_reap(&mut worker, 20);
+            worker.kill_and_reap(20);
             let text = format!("{}: {why}; the job goes on unchecked", kind.word());
             eprintln!("gpuward {text}");
-            note(program, &text);
+            note(kind, &env, program, &text);
             ExitCode::SUCCESS
         }
     }
@@ -156,8 +151,9 @@ fn until_end(lines: &mut Lines) -> Line {
 }
 
 /// Has a child write `text` to the logs: a log that hangs must not hang us.
-fn note(program: &str, text: &str) {
-    let Ok((mut child, stdout)) = spawn_role(role::NOTE, &[program, text], true) else { return };
-    let _ = Lines::new(stdout).next(Deadline::in_ms(NOTE_MS));
-    kill_and_reap(&mut child, 20);
+fn note(kind: Kind, env: &JobEnv, program: &str, text: &str) {
+    let noted = fork_role(c"gpuward-note", || flow::note(kind, env, program, text));
+    let Ok((mut child, pipe)) = noted else { return };
+    let _ = Lines::new(pipe).next(Deadline::in_ms(NOTE_MS));
+    child.kill_and_reap(20);
 }

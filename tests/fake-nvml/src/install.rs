@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::faults::replace;
 use crate::scenario::{Machine, ScenarioError};
 
-/// Name of the flattened scenario beside the library.
-pub const SCENARIO_FILE: &str = "scenario.toml";
+/// Name of the scenario beside the library, as `install` writes it.
+pub const SCENARIO_FILE: &str = "scenario.json";
+
+/// Name of one written by hand; read where the other is missing.
+pub const HAND_WRITTEN: &str = "scenario.toml";
 
 /// Name that clients open.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -27,11 +30,11 @@ pub fn install(scenario: &Path, library: &Path, folder: &Path) -> Result<Machine
 }
 
 impl Machine {
-    /// Writes `scenario.toml`, `libnvidia-ml.so.1` and the link `libnvidia-ml.so` into a folder, which is made where
+    /// Writes `scenario.json`, `libnvidia-ml.so.1` and the link `libnvidia-ml.so` into a folder, which is made where
     /// it is missing. The library is copied, as the loader takes two names of one file for one library.
     pub fn install(&self, library: &Path, folder: &Path) -> Result<(), ScenarioError> {
         fs::create_dir_all(folder).map_err(ScenarioError::io("create", folder))?;
-        replace(&folder.join(SCENARIO_FILE), &self.flattened())?;
+        replace(&folder.join(SCENARIO_FILE), &self.compact())?;
         let target = folder.join(LIBRARY);
         // Not over the file in place: a process that has it mapped would crash.
         let temporary = folder.join(".libnvidia-ml.tmp");

@@ -3,7 +3,7 @@
 //!
 //! Two ways in:
 //!
-//! * Programs load the shared library. It looks for `scenario.toml` and `faults.toml` in its own folder, so that
+//! * Programs load the shared library. It looks for its scenario and `faults.toml` in its own folder, so that
 //!   several simulated nodes live on one host, each with its own copy.
 //! * Tests and the throw-away cluster link this crate:
 //!
@@ -13,7 +13,7 @@
 //!
 //! # fn main() -> Result<(), nvidia_ml::scenario::ScenarioError> {
 //! let machine = Machine::load(Path::new("tests/scenarios/hgx-h100.toml"))?.for_node("node1");
-//! machine.install(&built_library()?, Path::new("/tmp/node1/lib"))?;   // library, links, scenario.toml
+//! machine.install(&built_library()?, Path::new("/tmp/node1/lib"))?;   // library, links, scenario
 //! machine.render(Path::new("/tmp/node1/root"))?;                      // sys/ and proc/ below it
 //! faults::write(Path::new("/tmp/node1/lib"), "[[lost]]\ngpu = 3\n")?; // from the next call on
 //! faults::clear(Path::new("/tmp/node1/lib"))?;

@@ -31,8 +31,6 @@ pub struct GpuReading {
     pub uuid: Reading<GpuUuid>,
     /// UUID of the MIG device, where one was asked for.
     pub mig_uuid: Reading<GpuUuid>,
-    /// NVML's index: the order of this moment, not an identity.
-    pub nvml_index: Reading<u32>,
     /// The number in /dev/nvidiaN.
     pub minor: Reading<u32>,
     /// Model name.

@@ -38,7 +38,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     report(site, &look);
     let Verdict::Refuse(finding) = decide(&look.findings, |code| site.config.mode_of(code)) else {
         look.remember(site);
-        return nothing();
+        return (Outcome::Pass, Box::new(move || look.settle()));
     };
     let acted = act::refuse(site, &finding, &look, start_boottime_ns);
     if acted.comment.is_none() {
@@ -46,7 +46,11 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     }
     look.remember(site);
     let (folder, entry) = (site.paths.state.clone(), acted.entry);
-    (acted.outcome, Box::new(move || act::write_down(Path::new(&folder), &entry)))
+    let finish = move || {
+        act::write_down(Path::new(&folder), &entry);
+        look.settle();
+    };
+    (acted.outcome, Box::new(finish))
 }
 
 /// The GPUs that the prolog identified; indices are not asked again, they may have moved.

@@ -32,7 +32,6 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
             (acted.outcome, acted.comment.into_iter().collect(), Some(acted.entry))
         }
     };
-    look.remember(site);
     let refused = outcome != Outcome::Pass;
     let saved = JobFiles::open(Path::new(&site.paths.run)).and_then(|files| match refused {
         true => files.note_refusal(job_id),
@@ -43,6 +42,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
             "{error}; the job's tasks keep Slurm's environment and its record has no start; job={job_id}"
         );
     }
+    look.remember(site);
     let took_ms = boottime_ns().saturating_sub(start_boottime_ns) / 1_000_000;
     log::info!(
         "{}; job={job_id} gpus={} gpu_map={} findings={} took_ms={took_ms}",
@@ -52,7 +52,11 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         look.findings.len(),
     );
     let folder = site.paths.state.clone();
-    (outcome, Box::new(move || entry.iter().for_each(|entry| act::write_down(Path::new(&folder), entry))))
+    let finish = move || {
+        entry.iter().for_each(|entry| act::write_down(Path::new(&folder), entry));
+        look.settle();
+    };
+    (outcome, Box::new(finish))
 }
 
 /// Each finding with its why, once, as loud as it is severe.

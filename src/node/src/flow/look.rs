@@ -11,7 +11,7 @@ use gpuward_core::health::{Expected, Finding, History, evaluate, silence, xid};
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
-use gpuward_core::model::{GpuReading, NodeReading, Reading, Snapshot};
+use gpuward_core::model::{GpuReading, Reading, Snapshot};
 use std::path::Path;
 
 /// What a look showed.
@@ -25,6 +25,7 @@ pub struct Look {
     pub map: GpuMap,
     boot: BootState,
     before: BootState,
+    answer: Answer,
     // Held until the state is saved: a look reads, judges and writes as one.
     lock: Option<Lock>,
 }
@@ -38,8 +39,13 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn read(site: &Site) -> Ground {
-        let host = sysfs::read_host(Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
+        let (sysfs, procfs) = (Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
         let gres = read_gres_conf(&site.config.slurm, site.env.slurm_conf.as_deref(), &site.env.node);
+        let mut host = sysfs::read_driver(sysfs, procfs);
+        // A walk over all PCI devices: where gres.conf names files it can wait until the driver is at work.
+        if gres.files.is_empty() {
+            host.pci_gpus = sysfs::pci_gpus(sysfs);
+        }
         Ground { host, gres }
     }
 
@@ -54,7 +60,8 @@ impl Ground {
     }
 
     /// Every GPU that the node shows.
-    pub(super) fn all_gpus(&self) -> GpuMap {
+    pub(super) fn all_gpus(&mut self, site: &Site) -> GpuMap {
+        self.host.pci_gpus = sysfs::pci_gpus(Path::new(&site.paths.sysfs));
         let known = |pci| self.host.driver_gpus.iter().find(|gpu| gpu.pci == pci);
         let target = |&pci: &_| GpuTarget {
             gres_index: None,
@@ -86,17 +93,18 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
     let expected = ground.expected(site);
     let mut host = ground.host;
     host.kernel_log = read_log(site, &mut boot, deadline);
-    let answer = match watch {
+    sysfs::complete(&mut host, Path::new(&site.paths.sysfs));
+    let mut answer = match watch {
         Ok(watch) => watch.finish(deadline, site.probe_deadline_ms()),
-        Err(outcome) => Answer { outcome, node: NodeReading::default(), gpus: Vec::new() },
+        Err(outcome) => Answer::nothing(outcome),
     };
     let snapshot = Snapshot {
         boot_id: site.boot_id.clone(),
         boottime_ns: boottime_ns(),
         host,
-        probe: answer.outcome,
-        node: answer.node,
-        gpus: if answer.gpus.is_empty() { not_asked(&map) } else { answer.gpus },
+        probe: answer.outcome.clone(),
+        node: std::mem::take(&mut answer.node),
+        gpus: if answer.gpus.is_empty() { not_asked(&map) } else { std::mem::take(&mut answer.gpus) },
         xids: boot.xids.clone(),
     };
     let history = History { silent: before.silent.clone() };
@@ -104,7 +112,7 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
     let findings = evaluate(&snapshot, &expected, &history, map.certain(), recheck_s);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).unwrap_or(before.persistence_off);
-    Look { snapshot, findings, map, boot, before, lock }
+    Look { snapshot, findings, map, boot, before, answer, lock }
 }
 
 impl Look {
@@ -122,14 +130,20 @@ impl Look {
         }
     }
 
-    /// Saves what this look saw, if anything changed, and lets the next one go ahead.
-    pub(super) fn remember(&mut self, site: &Site) {
+    /// Saves what this look saw, if anything changed.
+    pub(super) fn remember(&self, site: &Site) {
         if self.lock.is_some() && self.boot != self.before {
             let saved = self.boot.save(Path::new(&site.paths.run));
             if let Err(error) = saved {
                 log::error!("{error}; the next look does not know what this one saw");
             }
         }
+    }
+
+    /// Waits for the probe to be gone and lets the next look go ahead. Worth doing only once the verdict is out: if we
+    /// are ended before, the kernel frees the lock and the next look finds the probe gone.
+    pub(super) fn settle(mut self) {
+        self.answer.settle();
         self.lock = None;
     }
 }
@@ -188,9 +202,10 @@ fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
 
 /// A look at the whole node, for an admin: nothing is drained. What it saw counts for later looks as any other does.
 pub fn check_node(site: &Site) -> Look {
-    let ground = Ground::read(site);
-    let map = ground.all_gpus();
+    let mut ground = Ground::read(site);
+    let map = ground.all_gpus(site);
     let mut look = look(site, ground, map, Deadline::in_ms(site.probe_deadline_ms()));
     look.remember(site);
+    look.answer.settle();
     look
 }

@@ -3,6 +3,7 @@
 use crate::config::{self, Loaded};
 use crate::slurm::JobEnv;
 use crate::state::{Attempt, BootState, take_unfinished};
+use crate::supervisor::Kind;
 use crate::{files, log as logs, sysfs};
 use gpuward_core::config::{Config, Paths};
 use std::path::{Path, PathBuf};
@@ -23,12 +24,14 @@ pub struct Site {
 }
 
 impl Site {
-    /// The site of a prolog or epilog started as `program`; starts the log as `name`.
-    pub fn of_job(name: &'static str, program: &Path, copy: Option<logs::Copy>) -> Site {
-        let env = JobEnv::of_process();
+    /// The site of a prolog or epilog started as `program`; starts its log.
+    pub fn of_job(kind: Kind, env: &JobEnv, program: &Path, copy: Option<logs::Copy>) -> Site {
         let loaded = config::load(Some(program), env.slurm_conf.as_deref().map(Path::new));
-        let name = if name == "epilog" { "gpuward-epilog" } else { "gpuward-prolog" };
-        Site::new(loaded, env, name, copy)
+        let name = match kind {
+            Kind::Prolog => "gpuward-prolog",
+            Kind::Epilog => "gpuward-epilog",
+        };
+        Site::new(loaded, env.clone(), name, copy)
     }
 
     /// A site from parts.

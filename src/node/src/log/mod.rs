@@ -80,7 +80,8 @@ impl Log for Logger {
             return;
         }
         let text = record.args().to_string().replace('\n', " ");
-        if let Some(copy) = self.copy {
+        // Whoever waits for us wants to know what is wrong, not what is well.
+        if let Some(copy) = self.copy.filter(|_| record.level() <= Level::Warn) {
             copy(&text);
         }
         // A poisoned lock still guards sound sinks: losing a line is the worst that can come of it.

@@ -9,5 +9,4 @@ mod read;
 mod watch;
 
 pub use message::{Message, Request};
-pub use probe::main as probe_main;
 pub use watch::{Answer, Watch};

@@ -5,7 +5,7 @@
 
 use super::message::{Message, Request};
 use super::read;
-use crate::process::die_with_parent;
+use gpuward_core::model::snapshot::GpuTarget;
 use gpuward_core::model::{GpuReading, NodeReading, Reading};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -13,18 +13,20 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::mem::ManuallyDrop;
 
-/// Runs the probe for the request in `text`; never returns an error, since its answer is what it printed.
-pub fn main(text: &str) {
-    if !die_with_parent() {
-        return;
-    }
-    let Ok(request) = serde_json::from_str::<Request>(text) else { return };
+/// Reads what `request` asks for and prints it. Only ever in a forked child.
+pub(super) fn main(request: &Request) {
+    // SAFETY: the child has one thread, so nobody reads the environment meanwhile. The driver's library must see
+    // nothing of what a prolog was told.
+    unsafe { libc::clearenv() };
+    // A memory arena for each thread costs more than these threads will ever wait for each other.
+    // SAFETY: mallopt only sets a parameter of the allocator, and no other thread allocates yet.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     let (node, nvml) = open(&request.library);
     say(&Message::Node(node));
     if let Some(nvml) = nvml {
         // Never dropped: nvmlShutdown may block, and the end of the process closes everything.
         let nvml = ManuallyDrop::new(nvml);
-        read_all(&nvml, &request);
+        read_all(&nvml, request);
     }
     say(&Message::End);
 }
@@ -51,22 +53,28 @@ fn open(library: &str) -> (NodeReading, Option<Nvml>) {
     }
 }
 
+/// A thread for each GPU but the last, which this thread reads: a hang here holds nobody but itself.
 fn read_all(nvml: &Nvml, request: &Request) {
+    let read_one = |target: usize, wanted: &GpuTarget| {
+        let reading = Box::new(read::gpu(nvml, wanted));
+        say(&Message::Gpu { target, reading });
+    };
+    let Some((last, others)) = request.targets.split_last() else { return };
     std::thread::scope(|scope| {
-        for (target, wanted) in request.targets.iter().enumerate() {
-            let read_one = move || {
-                let reading = Box::new(read::gpu(nvml, wanted));
-                say(&Message::Gpu { target, reading });
-            };
+        for (target, wanted) in others.iter().enumerate() {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
             // A thread that cannot be started costs its GPU the reading, nothing else.
-            let started = std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, read_one);
-            if started.is_err() {
+            if thread.spawn_scoped(scope, move || read_one(target, wanted)).is_err() {
                 let reading = GpuReading { handle: Reading::NotRead, ..GpuReading::default() };
                 say(&Message::Gpu { target, reading: Box::new(reading) });
             }
         }
+        read_one(others.len(), last);
     });
 }
+
+/// Ours: a reading needs a few KiB, NVML's own needs are not published.
+const STACK_BYTES: usize = 256 * 1024;
 
 fn say(message: &Message) {
     let Ok(mut line) = serde_json::to_string(message) else { return };

@@ -1,7 +1,7 @@
 //! What is read from one GPU, and how NVML's answers become readings.
 
 use gpuward_core::model::snapshot::GpuTarget;
-use gpuward_core::model::{Counters, GpuReading, Reading};
+use gpuward_core::model::{Counters, GpuReading, PciAddress, Reading};
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
@@ -77,24 +77,24 @@ fn may_pass(error: &NvmlError) -> bool {
 
 fn of_device(device: &Device<'_>, target: &GpuTarget) -> GpuReading {
     if !target.uuid.as_ref().is_some_and(|uuid| uuid.is_mig()) {
-        return of_whole_gpu(device);
+        return of_whole_gpu(device, target.pci);
     }
     // Health, energy and errors belong to the whole GPU; the MIG device only has an identity of its own.
     let mig_uuid = parsed(device.uuid());
     match device.mig_parent_device() {
-        Ok(parent) => GpuReading { mig_uuid, ..of_whole_gpu(&parent) },
+        Ok(parent) => GpuReading { mig_uuid, ..of_whole_gpu(&parent, None) },
         Err(error) => GpuReading { mig_uuid, handle: reading(Err(error)), ..GpuReading::default() },
     }
 }
 
-fn of_whole_gpu(device: &Device<'_>) -> GpuReading {
+/// `pci` is the address that the GPU was opened by, if it was.
+fn of_whole_gpu(device: &Device<'_>, pci: Option<PciAddress>) -> GpuReading {
     let fields = Fields::read(device);
     GpuReading {
         handle: Reading::Value(()),
-        pci: parsed(device.pci_info().map(|info| info.bus_id)),
+        pci: pci.map_or_else(|| parsed(device.pci_info().map(|info| info.bus_id)), Reading::Value),
         uuid: parsed(device.uuid()),
         mig_uuid: Reading::NotRead,
-        nvml_index: reading(device.index()),
         minor: reading(device.minor_number()),
         model: reading(device.name()),
         serial: reading(device.serial()),

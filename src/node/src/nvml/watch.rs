@@ -5,20 +5,19 @@
 
 use super::message::{Message, Request};
 use crate::clock::{Deadline, boottime_ns};
-use crate::process::{Line, Lines, kill_and_reap, kill_exactly, role, spawn_role, start_ticks};
+use crate::process::{Forked, Line, Lines, fork_role, kill_exactly, start_ticks};
 use crate::{EdgeError, files};
 use gpuward_core::model::snapshot::{ProbeOutcome, ProbedGpu};
 use gpuward_core::model::{GpuReading, NodeReading, Reading};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::process::Child;
 
 /// How long a killed child may take to be gone before it counts as stuck. 50 ms is ours: a killed process that is not
 /// stuck in the kernel is gone within a few.
 const GRACE_MS: u64 = 50;
 
 /// Everything that came out of a probe before the deadline.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Answer {
     /// How it went.
     pub outcome: ProbeOutcome,
@@ -26,10 +25,38 @@ pub struct Answer {
     pub node: NodeReading,
     /// One entry for each target, in their order.
     pub gpus: Vec<ProbedGpu>,
+    /// The child that has said everything and is about to be gone.
+    ending: Option<Ending>,
+}
+
+/// A probe that is done, but not yet waited for.
+#[derive(Debug)]
+struct Ending {
+    child: Forked,
+    record: PathBuf,
 }
 
 impl Answer {
-    fn nothing(outcome: ProbeOutcome) -> Answer {
+    /// Waits for the child's end, which is not worth waiting for before everything else is done.
+    pub fn settle(&mut self) {
+        if let Some(mut ending) = self.ending.take() {
+            end(&mut ending.child, &ending.record);
+        }
+    }
+}
+
+/// Ends a child; true once it is gone. One that stays is left behind, and the file goes on naming it.
+fn end(child: &mut Forked, record: &Path) -> bool {
+    let gone = child.kill_and_reap(GRACE_MS);
+    if gone {
+        let _ = files::remove(record);
+    }
+    gone
+}
+
+impl Answer {
+    /// Nobody answered, for the reason given.
+    pub fn nothing(outcome: ProbeOutcome) -> Answer {
         Answer { outcome, ..Answer::default() }
     }
 }
@@ -45,7 +72,7 @@ struct AtWork {
 /// A probe that has been started and not yet been waited for.
 #[derive(Debug)]
 pub struct Watch {
-    child: Option<(Child, Lines)>,
+    child: Option<(Forked, Lines)>,
     answer: Answer,
     record: PathBuf,
     start_boottime_ns: u64,
@@ -67,8 +94,7 @@ impl Watch {
             let answer = Answer::nothing(outcome);
             return Ok(Watch { child: None, answer, record, start_boottime_ns });
         }
-        let text = serde_json::to_string(request).unwrap_or_default();
-        let (child, stdout) = spawn_role(role::PROBE, &[&text], false)?;
+        let (child, stdout) = fork_role(c"gpuward-probe", || super::probe::main(request))?;
         let mut watch = Watch {
             child: Some((child, Lines::new(stdout))),
             answer: Answer { gpus: unanswered(request), ..Answer::default() },
@@ -89,14 +115,16 @@ impl Watch {
         let written = files::write_atomic(&self.record, &text, 0o600);
         if written.is_err() {
             // A child that nobody could find again must not be left to hang.
-            self.stop();
+            if let Some((mut child, _)) = self.child.take() {
+                child.kill_and_reap(GRACE_MS);
+            }
         }
         written
     }
 
     /// Waits for the probe until the deadline, then ends it.
     pub fn finish(mut self, deadline: Deadline, deadline_ms: u64) -> Answer {
-        let Some((_, lines)) = &mut self.child else { return self.answer };
+        let Some((mut child, mut lines)) = self.child.take() else { return self.answer };
         let ended = loop {
             match lines.next(deadline) {
                 Line::Text(text) => match serde_json::from_str(&text) {
@@ -108,27 +136,22 @@ impl Watch {
                 Line::TimedOut => break Ended::Late,
             }
         };
-        let gone = self.stop();
-        self.answer.outcome = match ended {
+        match ended {
             Ended::Whole => {
-                ProbeOutcome::Finished { took_ms: (boottime_ns() - self.start_boottime_ns) / 1_000_000 }
+                let took_ms = (boottime_ns() - self.start_boottime_ns) / 1_000_000;
+                self.answer.outcome = ProbeOutcome::Finished { took_ms };
+                self.answer.ending = Some(Ending { child, record: self.record });
             }
-            Ended::Late => ProbeOutcome::TimedOut { deadline_ms, unkillable: !gone },
+            Ended::Late => {
+                let gone = end(&mut child, &self.record);
+                self.answer.outcome = ProbeOutcome::TimedOut { deadline_ms, unkillable: !gone };
+            }
             Ended::Died(why) => {
-                return Answer { gpus: Vec::new(), ..Answer::nothing(ProbeOutcome::Died { why }) };
+                end(&mut child, &self.record);
+                return Answer::nothing(ProbeOutcome::Died { why });
             }
-        };
-        self.answer
-    }
-
-    /// Ends the child; true once it is gone. One that stays is left behind, and the file goes on naming it.
-    fn stop(&mut self) -> bool {
-        let Some((child, _)) = &mut self.child else { return true };
-        let gone = kill_and_reap(child, GRACE_MS);
-        if gone {
-            let _ = files::remove(&self.record);
         }
-        gone
+        self.answer
     }
 }
 

@@ -1,9 +1,9 @@
 //! Lines from a pipe, each under a deadline.
 
 use crate::clock::Deadline;
+use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsRawFd;
-use std::process::ChildStdout;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// No line of ours or of Slurm's is longer.
 const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -22,15 +22,15 @@ pub enum Line {
 /// Reads lines from a child's pipe and never waits longer than it is allowed to.
 #[derive(Debug)]
 pub struct Lines {
-    pipe: ChildStdout,
+    pipe: File,
     buffer: Vec<u8>,
     ended: bool,
 }
 
 impl Lines {
     /// Reads from `pipe`.
-    pub fn new(pipe: ChildStdout) -> Lines {
-        Lines { pipe, buffer: Vec::new(), ended: false }
+    pub fn new(pipe: OwnedFd) -> Lines {
+        Lines { pipe: pipe.into(), buffer: Vec::new(), ended: false }
     }
 
     /// The next line.

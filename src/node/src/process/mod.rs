@@ -1,74 +1,23 @@
-//! Child processes: our own roles, other programs, and all of them under a deadline.
+//! Child processes: forked roles of our own, other programs, and all of them under a deadline.
 //!
 //! A child gets /dev/null and one pipe, a process group of its own, and nothing else of ours. One that does not die of
 //! SIGKILL is left behind, never waited for.
 
+mod fork;
 mod lines;
 mod lock;
 
+pub use fork::{Forked, fork_role};
 pub use lines::{Line, Lines};
 pub use lock::Lock;
 
 use crate::clock::Deadline;
 use crate::{EdgeError, files};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
-
-/// Roles that our programs start themselves in; the first argument.
-pub mod role {
-    /// Does the work of a prolog or epilog below its supervisor.
-    pub const WORKER: &str = "gpuward-worker";
-    /// Asks the driver.
-    pub const PROBE: &str = "gpuward-probe";
-    /// Writes one line to the logs for a supervisor.
-    pub const NOTE: &str = "gpuward-note";
-}
-
-/// Starts this very program again in `role`, with a pipe from its standard output.
-///
-/// # Errors
-/// The kernel refused.
-pub fn spawn_role(
-    role: &str,
-    args: &[&str],
-    keep_environment: bool,
-) -> Result<(Child, ChildStdout), EdgeError> {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg(role).args(args);
-    if !keep_environment {
-        command.env_clear();
-    }
-    spawn_piped(&mut command, "gpuward")
-}
-
-fn spawn_piped(command: &mut Command, name: &str) -> Result<(Child, ChildStdout), EdgeError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .current_dir("/")
-        .process_group(0);
-    let failed = |why: String| EdgeError::Program { program: name.to_owned(), why };
-    let mut child = command.spawn().map_err(|error| failed(format!("did not start: {error}")))?;
-    let stdout = child.stdout.take().ok_or_else(|| failed("has no pipe".into()))?;
-    Ok((child, stdout))
-}
-
-/// Ends `child` with SIGKILL and gives it `grace_ms` to be gone; false where it hangs on in the kernel.
-pub fn kill_and_reap(child: &mut Child, grace_ms: u64) -> bool {
-    let _ = child.kill();
-    let grace = Deadline::in_ms(grace_ms);
-    loop {
-        match child.try_wait() {
-            Ok(Some(_)) | Err(_) => return true,
-            Ok(None) if grace.passed() => return false,
-            // Short, because this wait is on the healthy path as well.
-            Ok(None) => std::thread::sleep(Duration::from_micros(100)),
-        }
-    }
-}
 
 /// When a process was started, in clock ticks since boot; `None` where it is gone or a zombie.
 ///
@@ -94,26 +43,6 @@ pub fn kill_exactly(pid: u32, ticks: u64) {
     }
 }
 
-/// Makes the kernel end this process when the one that started it ends, and says whether that one is still there.
-pub fn die_with_parent() -> bool {
-    // SAFETY: getppid takes nothing, touches no memory and cannot fail.
-    let parent = unsafe { libc::getppid() };
-    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    // SAFETY: as above; asked again, because the parent may have ended before the prctl.
-    parent > 1 && parent == unsafe { libc::getppid() }
-}
-
-/// linux/close_range.h; libc has it as another type than its own call takes.
-const CLOSE_RANGE_CLOEXEC: libc::c_int = 1 << 2;
-
-/// Marks every descriptor that whoever started us left open as not for our children.
-pub fn keep_descriptors_from_children() {
-    // SAFETY: with CLOSE_RANGE_CLOEXEC the call only sets a flag on descriptors and touches no memory. A kernel
-    // before 5.11 refuses it, and then things are as they were.
-    unsafe { libc::close_range(3, u32::MAX, CLOSE_RANGE_CLOEXEC) };
-}
-
 /// What a program printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
@@ -137,32 +66,46 @@ pub fn run(
     deadline: Deadline,
 ) -> Result<Output, EdgeError> {
     let name = program.display().to_string();
+    let failed = |why: String| EdgeError::Program { program: name.clone(), why };
     let mut command = Command::new(program);
-    command.args(args).env_clear().envs(env.iter().copied());
-    let (mut child, stdout) = spawn_piped(&mut command, &name)?;
-    let mut lines = Lines::new(stdout);
+    command.args(args).env_clear().envs(env.iter().copied()).current_dir("/").process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| failed(format!("did not start: {error}")))?;
+    let pipe = child.stdout.take().ok_or_else(|| failed("has no pipe".into()))?;
+    let mut lines = Lines::new(OwnedFd::from(pipe));
+    let read = read_all(&mut lines, deadline).and_then(|text| {
+        let success = wait(&mut child, deadline)?;
+        Ok(Output { success, text })
+    });
+    read.map_err(|why| {
+        let _ = child.kill();
+        let _ = child.try_wait();
+        failed(why.to_owned())
+    })
+}
+
+fn read_all(lines: &mut Lines, deadline: Deadline) -> Result<String, &'static str> {
     let mut text = String::new();
-    let failed = |child: &mut Child, why: &str| {
-        kill_and_reap(child, 20);
-        Err(EdgeError::Program { program: name.clone(), why: why.to_owned() })
-    };
     loop {
         match lines.next(deadline) {
             Line::Text(line) if text.len() + line.len() < MAX_OUTPUT_BYTES => {
                 text.push_str(&line);
                 text.push('\n');
             }
-            Line::Text(_) => return failed(&mut child, "printed too much"),
-            Line::End => break,
-            Line::TimedOut => return failed(&mut child, "did not answer in time"),
+            Line::Text(_) => return Err("printed too much"),
+            Line::End => return Ok(text),
+            Line::TimedOut => return Err("did not answer in time"),
         }
     }
+}
+
+fn wait(child: &mut std::process::Child, deadline: Deadline) -> Result<bool, &'static str> {
     loop {
         match child.try_wait() {
-            Ok(Some(status)) => return Ok(Output { success: status.success(), text }),
-            Ok(None) if deadline.passed() => return failed(&mut child, "did not end in time"),
+            Ok(Some(status)) => return Ok(status.success()),
+            Ok(None) if deadline.passed() => return Err("did not end in time"),
             Ok(None) => std::thread::sleep(Duration::from_millis(1)),
-            Err(_) => return failed(&mut child, "could not be waited for"),
+            Err(_) => return Err("could not be waited for"),
         }
     }
 }

@@ -9,14 +9,29 @@ use std::path::Path;
 /// Sysfs files are one page at most.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Reads `sysfs` (usually /sys) and `procfs` (usually /proc).
-pub fn read_host(sysfs: &Path, procfs: &Path) -> HostReading {
+/// Reads what is needed to tell which GPUs are meant from `sysfs` (usually /sys) and `procfs` (usually /proc).
+///
+/// [`complete`] reads the rest, which a prolog does while the driver is at work.
+pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
     HostReading {
         module_loaded: module_loaded(sysfs),
         module_version: module_version(sysfs, procfs),
-        pci_gpus: pci_gpus(sysfs),
-        driver_gpus: driver_gpus(sysfs, procfs),
+        pci_gpus: Vec::new(),
+        driver_gpus: driver_gpus(procfs),
         kernel_log: Reading::NotRead,
+    }
+}
+
+/// Reads the list of PCI devices, unless it is there, and where each GPU sits.
+pub fn complete(host: &mut HostReading, sysfs: &Path) {
+    if host.pci_gpus.is_empty() {
+        host.pci_gpus = pci_gpus(sysfs);
+    }
+    for gpu in &mut host.driver_gpus {
+        let device = sysfs.join("bus/pci/devices").join(gpu.pci.to_string());
+        // -1: firmware does not say.
+        gpu.numa_node = line(&device.join("numa_node")).and_then(|text| text.parse().ok());
+        gpu.local_cpus = line(&device.join("local_cpulist"));
     }
 }
 
@@ -53,7 +68,7 @@ fn version_in(text: &str) -> Option<String> {
 }
 
 /// NVIDIA's display (0x0300) and 3D (0x0302) controllers; virtual functions are not GPUs of the host.
-fn pci_gpus(sysfs: &Path) -> Vec<PciAddress> {
+pub fn pci_gpus(sysfs: &Path) -> Vec<PciAddress> {
     let folder = sysfs.join("bus/pci/devices");
     let mut found = Vec::new();
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -74,7 +89,7 @@ fn pci_gpus(sysfs: &Path) -> Vec<PciAddress> {
     found
 }
 
-fn driver_gpus(sysfs: &Path, procfs: &Path) -> Vec<DriverGpu> {
+fn driver_gpus(procfs: &Path) -> Vec<DriverGpu> {
     let folder = procfs.join("driver/nvidia/gpus");
     let mut found = Vec::new();
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -82,13 +97,13 @@ fn driver_gpus(sysfs: &Path, procfs: &Path) -> Vec<DriverGpu> {
             continue;
         };
         let text = read_text(&entry.path().join("information"), MAX_BYTES).unwrap_or_default();
-        found.push(driver_gpu(pci, &text, &sysfs.join("bus/pci/devices").join(pci.to_string())));
+        found.push(driver_gpu(pci, &text));
     }
     found.sort_by_key(|gpu| gpu.pci);
     found
 }
 
-fn driver_gpu(pci: PciAddress, information: &str, device: &Path) -> DriverGpu {
+fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
     let field = |name: &str| {
         let value =
             information.lines().find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == name));
@@ -100,9 +115,8 @@ fn driver_gpu(pci: PciAddress, information: &str, device: &Path) -> DriverGpu {
         uuid: field("GPU UUID").and_then(|text| text.parse().ok()),
         minor: field("Device Minor").and_then(|text| text.parse().ok()),
         model: field("Model"),
-        // -1: firmware does not say.
-        numa_node: line(&device.join("numa_node")).and_then(|text| text.parse().ok()),
-        local_cpus: line(&device.join("local_cpulist")),
+        numa_node: None,
+        local_cpus: None,
     }
 }
 
@@ -146,7 +160,8 @@ mod tests {
             "driver/nvidia/gpus/0000:1b:00.0/information",
             "GPU UUID: \t GPU-????????-????-????-????-????????????\n",
         );
-        let host = read_host(&sys, &proc);
+        let mut host = read_driver(&sys, &proc);
+        complete(&mut host, &sys);
         assert_eq!(host.module_loaded, Reading::Value(true));
         assert_eq!(host.module_version, Reading::Value("570.124.06".into()));
         assert_eq!(

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::code::Code;
 use crate::engine::{Answer, Now};
 use crate::faults::{self, Faults, Script};
-use crate::install::SCENARIO_FILE;
+use crate::install::{HAND_WRITTEN, SCENARIO_FILE};
 use crate::scenario::{Machine, ScenarioError};
 
 /// What setters (clocks, persistence and so on) wrote, in the form of a fault script, so that other processes see it.
@@ -59,7 +59,8 @@ pub(super) fn load() -> Answer<Arc<State>> {
         return current();
     }
     let loaded = folder().ok_or(Code::LIBRARY_NOT_FOUND).and_then(|folder| {
-        let machine = Machine::load(&folder.join(SCENARIO_FILE)).map_err(|error| complain(&error))?;
+        let name = if folder.join(SCENARIO_FILE).exists() { SCENARIO_FILE } else { HAND_WRITTEN };
+        let machine = Machine::load(&folder.join(name)).map_err(|error| complain(&error))?;
         Ok(Arc::new(State::new(Arc::new(machine), folder)))
     })?;
     *STATE.write().unwrap_or_else(PoisonError::into_inner) = Some(loaded.clone());
@@ -168,7 +169,9 @@ fn folder() -> Option<PathBuf> {
         return Some(PathBuf::from(folder));
     }
     let library = library_path()?;
-    let beside = library.parent().filter(|folder| folder.join(SCENARIO_FILE).exists());
+    let has_scenario =
+        |folder: &&Path| [SCENARIO_FILE, HAND_WRITTEN].iter().any(|name| folder.join(name).exists());
+    let beside = library.parent().filter(has_scenario);
     // Reached by a link from elsewhere: the files are beside the real one.
     beside.map(Path::to_path_buf).or_else(|| Some(fs::canonicalize(&library).ok()?.parent()?.to_path_buf()))
 }

@@ -1,0 +1,203 @@
+//! `make bench`: what a prolog and a step cost, as ratios measured side by side in one run.
+//!
+//! Exit code 0 if every target is met, 1 if one is missed.
+
+use gpuward_tests::cluster::Cluster;
+use gpuward_tests::measure::{Series, pairs};
+use gpuward_tests::sim::{Bench, run};
+use gpuward_tests::stack::StackBuilder;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// The default of `[probe] deadline_ms`.
+const DEADLINE_MS: f64 = 2000.0;
+
+fn main() -> ExitCode {
+    println!(
+        "Medians of runs that alternate, with the smallest and the largest in brackets; milliseconds.\n"
+    );
+    let met = [healthy_prolog(), eight_gpus_against_one(), hung_driver(), step_with_plugin()];
+    if met.iter().all(|&met| met) {
+        println!("\nEvery target is met.");
+        ExitCode::SUCCESS
+    } else {
+        println!("\nA target is missed.");
+        ExitCode::FAILURE
+    }
+}
+
+/// One target, told with what was measured.
+fn target(what: &str, measured: f64, limit: f64) -> bool {
+    let met = measured <= limit;
+    println!("  {} {what}: {measured:.2}, allowed {limit:.2}\n", if met { "[met]   " } else { "[MISSED]" });
+    met
+}
+
+fn line(name: &str, series: &Series) {
+    println!("  {name:<44} {series}");
+}
+
+fn timed(command: &mut Command) -> f64 {
+    let start = Instant::now();
+    let run = run(command);
+    let took_ms = start.elapsed().as_secs_f64() * 1000.0;
+    assert_eq!(run.code, Some(0), "{command:?}: {}", run.stderr);
+    took_ms
+}
+
+fn quiet_bench(scenario: &str) -> Bench {
+    let bench = Bench::new(scenario, "drain", "");
+    let path = bench.path("etc/gpuward.toml");
+    let text = fs::read_to_string(&path).expect("the configuration is there");
+    bench.write("etc/gpuward.toml", &text.replace("level = \"debug\"", "level = \"info\""));
+    bench
+}
+
+/// The same reads by Python; the search path of the binding comes from `make tools`.
+fn script(bench: &Bench) -> Command {
+    let binding = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/pynvml");
+    assert!(binding.is_dir(), "{} is missing: run `make tools`", binding.display());
+    let mut command = Command::new("/usr/bin/python3");
+    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.env("PYTHONPATH", binding).env("LD_LIBRARY_PATH", bench.node.dir.join("lib"));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/probe.py"));
+    command.args((0..8).map(|slot| bench.node.pci(slot)));
+    command
+}
+
+fn healthy_prolog() -> bool {
+    println!("Healthy prolog of a node with 8 GPUs, a library that answers at once");
+    let bench = quiet_bench("hgx-h100");
+    let all = bench.all_gpus();
+    let mut job = 0;
+    let mut prolog = || {
+        job += 1;
+        timed(&mut bench.command("gpuward-prolog", job, &all))
+    };
+    let (ours, python) = pairs(60, &mut prolog, || timed(&mut script(&bench)));
+    let (_, nothing) = pairs(60, &mut prolog, || timed(&mut true_command()));
+    let mut job = 1_000_000;
+    let (_, epilog) = pairs(
+        40,
+        || 0.0,
+        || {
+            job += 1;
+            timed(&mut bench.command("gpuward-prolog", job, &all));
+            timed(&mut bench.command("gpuward-epilog", job, &all))
+        },
+    );
+    line("gpuward's prolog", &ours);
+    line("gpuward's epilog", &epilog);
+    line("a Python script that makes the same reads", &python);
+    line("/bin/true as prolog", &nothing);
+    println!("  {:<44} {:.1}", "prolog more than /bin/true, ms", ours.median() - nothing.median());
+    target("share of the script's time", ours.median() / python.median(), 0.10)
+}
+
+fn true_command() -> Command {
+    let mut command = Command::new("/bin/true");
+    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn eight_gpus_against_one() -> bool {
+    println!("A library that takes 1 ms for each call");
+    let bench = quiet_bench("hgx-h100");
+    bench.node.fault("latency_us = 1000\n");
+    let all = bench.all_gpus();
+    let (eight, one) = pairs(
+        30,
+        || timed(&mut bench.command("gpuward-prolog", 1, &all)),
+        || timed(&mut bench.command("gpuward-prolog", 2, "0")),
+    );
+    line("prolog of a job with 8 GPUs", &eight);
+    line("prolog of a job with 1 GPU", &one);
+    target("8 GPUs against 1", eight.median() / one.median(), 1.5)
+}
+
+/// A freezer of cgroup version 1: what is in it does not die of SIGKILL.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn new() -> Freezer {
+        let path = PathBuf::from(format!("/sys/fs/cgroup/freezer/gpuward-bench-{}", std::process::id()));
+        fs::create_dir(&path).expect("this needs root and the freezer of cgroup version 1");
+        Freezer(path)
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("freezer.state"), "THAWED");
+        let start = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn hung_driver() -> bool {
+    println!("A driver that hangs, deadline {DEADLINE_MS} ms");
+    let mut worst: f64 = 0.0;
+    for function in ["*", "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetFieldValues"] {
+        let bench = quiet_bench("hgx-h100");
+        bench.node.fault(&format!("[[hang]]\nfunction = \"{function}\"\n"));
+        let times: Vec<f64> =
+            (1..=3).map(|job| timed(&mut bench.command("gpuward-prolog", job, &bench.all_gpus()))).collect();
+        let series = Series::new(times);
+        line(&format!("hang in {function}"), &series);
+        worst = worst.max(series.max());
+    }
+    let freezer = Freezer::new();
+    let bench = quiet_bench("hgx-h100");
+    let script = format!("[[hang]]\nfunction = \"nvmlDeviceGetTemperature\"\nunkillable = {:?}\n", freezer.0);
+    bench.node.fault(&script);
+    let stuck = timed(&mut bench.command("gpuward-prolog", 1, &bench.all_gpus()));
+    let blocked = timed(&mut bench.command("gpuward-prolog", 2, &bench.all_gpus()));
+    line("hang in a child that SIGKILL does not end", &Series::new(vec![stuck]));
+    line("the next prolog, which starts no second child", &Series::new(vec![blocked]));
+    target("worst over the deadline, ms", worst.max(stuck).max(blocked) - DEADLINE_MS, 300.0)
+}
+
+fn step_with_plugin() -> bool {
+    println!("srun of a step inside a job, with the plugin and without");
+    let stack =
+        StackBuilder::new("bench").node("n1", "hgx-h100").start().unwrap_or_else(|error| panic!("{error}"));
+    let cluster = &stack.cluster;
+    let id = cluster.sbatch(&["--gres=gpu:8"], "sleep 600").unwrap_or_else(|error| panic!("{error}"));
+    cluster
+        .wait_job(id, |job| job.is("RUNNING"), Duration::from_secs(30))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let conf = cluster.path().join("etc/plugstack.conf");
+    let with = fs::read_to_string(&conf).expect("plugstack.conf is there");
+    let job = format!("--jobid={id}");
+    let step = |plugstack: &str| {
+        replace(&conf, plugstack);
+        step_ms(cluster, &job)
+    };
+    // Both once, so that neither pays for what the first step of a job sets up.
+    step(&with);
+    step("");
+    let (loaded, bare) = pairs(100, || step(&with), || step(""));
+    let differences = Series::new(loaded.values().iter().zip(bare.values()).map(|(a, b)| a - b).collect());
+    line("step with the plugin", &loaded);
+    line("step without", &bare);
+    line("difference of each pair", &differences);
+    target("median difference, ms", differences.median(), 3.0)
+}
+
+fn step_ms(cluster: &Cluster, job: &str) -> f64 {
+    let mut srun = cluster.command("srun");
+    srun.args([job, "--overlap", "-n1", "--gres=gpu:1", "/bin/true"]);
+    srun.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    timed(&mut srun)
+}
+
+/// plugstack.conf is read at every launch, so it is never half written.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).expect("plugstack.conf is written");
+    fs::rename(&new, path).expect("plugstack.conf is replaced");
+}
