@@ -218,7 +218,12 @@ mod unkillable {
         let calls = bench.scontrol_calls().len();
         assert_eq!(bench.prolog(10, "0").code, Some(0), "{}", bench.node.log());
         assert_eq!(bench.scontrol_calls().len(), calls, "once it is gone the driver is asked again");
-        assert!(!record.exists());
+        assert_eq!(
+            bench.prolog(11, "1").code,
+            Some(0),
+            "and a note that a finished look left stands in nobody's way"
+        );
+        assert!(!bench.node.log().lines().last().unwrap().contains("PROBE_HANG"), "{}", bench.node.log());
     }
 }
 
