@@ -32,7 +32,7 @@ enum Outcome {
 /// The worker of a prolog or epilog: says its verdict on standard output, where the supervisor listens.
 pub fn worker(kind: Kind, env: &JobEnv, start_boottime_ns: u64, program: &str) {
     let site = Site::of_job(kind, env, Path::new(program), Some(tell_log));
-    let deadline_ms = site.probe_deadline_ms();
+    let deadline_ms = site.probe_deadline_ms;
     tell(&format!("{}{}", say::DEADLINE, deadline_ms + AFTER_PROBE_MS));
     let attempt = site.begin_attempt(kind.word());
     let deadline = Deadline::after(start_boottime_ns, deadline_ms);

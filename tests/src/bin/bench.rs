@@ -76,7 +76,7 @@ fn healthy_prolog() -> bool {
         job += 1;
         timed(&mut bench.command("gpuward-prolog", job, &all))
     };
-    let (ours, python) = pairs(60, &mut prolog, || timed(&mut script(&bench)));
+    let (ours, python) = pairs(100, &mut prolog, || timed(&mut script(&bench)));
     let (_, nothing) = pairs(60, &mut prolog, || timed(&mut true_command()));
     let mut job = 1_000_000;
     let (_, epilog) = pairs(
@@ -180,7 +180,7 @@ fn step_with_plugin() -> bool {
     // Both once, so that neither pays for what the first step of a job sets up.
     step(&with);
     step("");
-    let (loaded, bare) = pairs(100, || step(&with), || step(""));
+    let (loaded, bare) = pairs(150, || step(&with), || step(""));
     let differences = Series::new(loaded.values().iter().zip(bare.values()).map(|(a, b)| a - b).collect());
     line("step with the plugin", &loaded);
     line("step without", &bare);

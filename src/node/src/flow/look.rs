@@ -95,7 +95,7 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
     host.kernel_log = read_log(site, &mut boot, deadline);
     sysfs::complete(&mut host, Path::new(&site.paths.sysfs));
     let mut answer = match watch {
-        Ok(watch) => watch.finish(deadline, site.probe_deadline_ms()),
+        Ok(watch) => watch.finish(deadline, site.probe_deadline_ms),
         Err(outcome) => Answer::nothing(outcome),
     };
     let snapshot = Snapshot {
@@ -204,7 +204,7 @@ fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
 pub fn check_node(site: &Site) -> Look {
     let mut ground = Ground::read(site);
     let map = ground.all_gpus(site);
-    let mut look = look(site, ground, map, Deadline::in_ms(site.probe_deadline_ms()));
+    let mut look = look(site, ground, map, Deadline::in_ms(site.probe_deadline_ms));
     look.remember(site);
     look.answer.settle();
     look

@@ -21,6 +21,8 @@ pub struct Site {
     pub boot_id: String,
     /// What is wrong with gpuward.toml, where something is.
     pub complaint: Option<String>,
+    /// How long the probe may take: longer only where persistence mode was last seen off.
+    pub probe_deadline_ms: u64,
 }
 
 impl Site {
@@ -45,7 +47,9 @@ impl Site {
             log::error!("{text}");
         }
         let boot_id = sysfs::boot_id(Path::new(&paths.procfs));
-        Site { config, paths, env, boot_id, complaint }
+        let cold = BootState::load(Path::new(&paths.run), &boot_id).persistence_off;
+        let probe_deadline_ms = if cold { config.probe.cold_deadline_ms } else { config.probe.deadline_ms };
+        Site { config, paths, env, boot_id, complaint, probe_deadline_ms }
     }
 
     /// The folder of files that last until the next boot, made if need be.
@@ -56,12 +60,6 @@ impl Site {
         let run = PathBuf::from(&self.paths.run);
         files::own_folder(&run, 0o755)?;
         Ok(run)
-    }
-
-    /// How long the probe may take: longer only where persistence mode was last seen off.
-    pub fn probe_deadline_ms(&self) -> u64 {
-        let cold = BootState::load(Path::new(&self.paths.run), &self.boot_id).persistence_off;
-        if cold { self.config.probe.cold_deadline_ms } else { self.config.probe.deadline_ms }
     }
 
     /// Notes down that a prolog or epilog begins, and reports those that came to no verdict.
