@@ -5,13 +5,13 @@
 
 use super::message::{Message, Request};
 use super::read;
-use gpuward_core::model::snapshot::GpuTarget;
 use gpuward_core::model::{GpuReading, NodeReading, Reading};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Reads what `request` asks for and prints it. Only ever in a forked child.
 pub(super) fn main(request: &Request) {
@@ -27,8 +27,9 @@ pub(super) fn main(request: &Request) {
         // Never dropped: nvmlShutdown may block, and the end of the process closes everything.
         let nvml = ManuallyDrop::new(nvml);
         read_all(&nvml, request);
+    } else {
+        say(&Message::End);
     }
-    say(&Message::End);
 }
 
 fn open(library: &str) -> (NodeReading, Option<Nvml>) {
@@ -53,23 +54,26 @@ fn open(library: &str) -> (NodeReading, Option<Nvml>) {
     }
 }
 
-/// A thread for each GPU but the last, which this thread reads: a hang here holds nobody but itself.
+/// A thread for each GPU but the last, which this thread reads: a hang here holds nobody but itself. Whoever comes last
+/// says that nothing else will come; the ends of the threads are not worth waiting for.
 fn read_all(nvml: &Nvml, request: &Request) {
-    let read_one = |target: usize, wanted: &GpuTarget| {
-        let reading = Box::new(read::gpu(nvml, wanted));
-        say(&Message::Gpu { target, reading });
+    let Some((last, others)) = request.targets.split_last() else { return say(&Message::End) };
+    let left = &AtomicUsize::new(request.targets.len());
+    let told = |target: usize, reading: GpuReading| {
+        say(&Message::Gpu { target, reading: Box::new(reading) });
+        if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            say(&Message::End);
+        }
     };
-    let Some((last, others)) = request.targets.split_last() else { return };
     std::thread::scope(|scope| {
         for (target, wanted) in others.iter().enumerate() {
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
             // A thread that cannot be started costs its GPU the reading, nothing else.
-            if thread.spawn_scoped(scope, move || read_one(target, wanted)).is_err() {
-                let reading = GpuReading { handle: Reading::NotRead, ..GpuReading::default() };
-                say(&Message::Gpu { target, reading: Box::new(reading) });
+            if thread.spawn_scoped(scope, move || told(target, read::gpu(nvml, wanted))).is_err() {
+                told(target, GpuReading { handle: Reading::NotRead, ..GpuReading::default() });
             }
         }
-        read_one(others.len(), last);
+        told(others.len(), read::gpu(nvml, last));
     });
 }
 

@@ -8,6 +8,7 @@ use crate::clock::Deadline;
 use std::ffi::CStr;
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -66,7 +67,8 @@ impl Forked {
 /// This process has other threads, or the kernel refused.
 pub fn fork_role(name: &'static CStr, body: impl FnOnce()) -> Result<(Forked, OwnedFd), EdgeError> {
     let failed = |why: String| EdgeError::Program { program: name.to_string_lossy().into_owned(), why };
-    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    // A folder's link count is its subfolders and two: here, the threads.
+    let threads = std::fs::metadata("/proc/self/task").map_or(0, |found| found.nlink().saturating_sub(2));
     if threads != 1 {
         return Err(failed(format!("is not forked: {threads} threads where there must be one")));
     }
