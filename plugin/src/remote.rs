@@ -56,9 +56,14 @@ fn job_text(spank: Spank) -> String {
 
 /// What there is to know about the step; `None` where the prolog left nothing for this job.
 fn read(spank: Spank, config_path: &Path) -> Result<Option<Step>, String> {
-    let text = files::read(config_path, CONFIG_MAX_BYTES).map_err(|error| error.to_string())?;
-    let file = config_path.display().to_string();
-    let config = Config::parse(&text, &file).map_err(|error| error.to_string())?;
+    let config = match files::read(config_path, CONFIG_MAX_BYTES) {
+        Ok(text) => {
+            Config::parse(&text, &config_path.display().to_string()).map_err(|error| error.to_string())?
+        }
+        // The file is optional.
+        Err(files::FileError::Missing(_)) => Config::default(),
+        Err(error) => return Err(error.to_string()),
+    };
     let job = spank.job_id().ok_or("Slurm does not tell the job id")?;
     let node = node_name();
     let paths = config.paths.for_node(node.as_deref().unwrap_or_default(), &cluster_name(spank));

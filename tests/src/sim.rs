@@ -77,7 +77,9 @@ impl SimNode {
         let path = self.dir.join("kmsg");
         let seq = fs::read_to_string(&path).unwrap_or_default().lines().count() + 1;
         let mut file = OpenOptions::new().append(true).open(&path).expect("the kernel log opens");
-        writeln!(file, "3,{seq},{},-;{message}", seq * 1_000_000).expect("the kernel log is written");
+        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let seconds: u64 = uptime.split('.').next().and_then(|text| text.parse().ok()).unwrap_or(1);
+        writeln!(file, "3,{seq},{},-;{message}", seconds * 1_000_000).expect("the kernel log is written");
     }
 
     /// The PCI address of a GPU.

@@ -376,6 +376,32 @@ mod set_up {
     }
 
     #[test]
+    fn a_log_that_takes_nothing_refuses_no_job_and_holds_none() {
+        let bench = Bench::new("l40s-pcie", "drain", SHORT);
+        bench.node.fault(&hang("nvmlDeviceGetTemperature"));
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = bench.command("gpuward-prolog", 7, "0").stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(0), "standard error on a full disk");
+
+        // A pipe that is full and that nobody reads.
+        let mut reader =
+            Command::new("/bin/sleep").arg("30").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pipe = std::os::fd::OwnedFd::from(reader.stdin.take().unwrap());
+        let mut filler = fs::File::from(pipe.try_clone().unwrap());
+        let fill = std::thread::spawn(move || {
+            use std::io::Write;
+            let _ = filler.write_all(&vec![b'x'; 1 << 20]);
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        let began = Instant::now();
+        let status = bench.command("gpuward-prolog", 8, "1").stderr(pipe).status().unwrap();
+        assert_eq!((status.code(), began.elapsed() < HANG), (Some(0), true), "a reader that hangs");
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+        fill.join().unwrap();
+    }
+
+    #[test]
     fn nothing_of_ours_keeps_slurmds_pipe_open() {
         // slurmd reads the pipe until its end: a child that held it would hold the job.
         let freezer = Freezer::new("pipe");

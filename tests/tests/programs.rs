@@ -162,6 +162,9 @@ mod faults {
         reason
     }
 
+    /// A driver that does not know the recovery action, by which newer ones say that a fault is over.
+    const OLD_DRIVER: &str = "[[set]]\nfield = \"recovery_action\"\n";
+
     #[test]
     fn each_fault_drains_with_its_own_reason() {
         for (fault, start) in [
@@ -197,6 +200,7 @@ mod faults {
     fn an_xid_in_the_kernel_log_drains_and_names_the_gpu() {
         let bench = Bench::new("l40s-pcie", "drain", "");
         let pci = bench.node.pci(2);
+        bench.node.fault(OLD_DRIVER);
         bench.node.kernel_says(&format!("NVRM: Xid (PCI:{}): 79, GPU has fallen off the bus.", &pci[..10]));
         let reason = refused(&bench, "2");
         let uuid = &bench.node.uuid(2)[..12];
@@ -215,6 +219,7 @@ mod faults {
         bench.node.fault("[[lost]]\ngpu = 3\n");
         bench.node.kernel_says(&format!("NVRM: Xid (PCI:{}): 79, x", &bench.node.pci(3)[..10]));
         assert_eq!(bench.prolog(7, "0,1,2").code, Some(0), "{}", bench.node.log());
+        bench.node.fault(OLD_DRIVER);
         assert_eq!(
             bench.prolog(8, "3").code,
             Some(1),
@@ -261,6 +266,64 @@ mod faults {
         assert_eq!(run.code, Some(0), "{}", run.stderr);
         let state = bench.node.states().into_iter().find(|state| state.job_id.0 == 8).unwrap();
         assert!(state.comments[0].starts_with("gpuward:DRV_MISMATCH"), "{:?}", state.comments);
+    }
+
+    #[test]
+    fn a_resumed_node_is_not_drained_again_by_what_drained_it() {
+        let bench = Bench::new("l40s-pcie", "drain", "");
+        bench.node.fault(OLD_DRIVER);
+        for xid in [48, 95] {
+            bench.node.kernel_says(&format!("NVRM: Xid (PCI:{}): {xid}, x", &bench.node.pci(1)[..10]));
+        }
+        bench.node.kernel_says(&format!("NVRM: Xid (PCI:{}): 48, x", &bench.node.pci(2)[..10]));
+        assert_eq!(bench.prolog(7, "1").code, Some(1));
+        let path = bench.node.dir.join("run/boot.json");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut boot: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for event in boot["xids"].as_array_mut().unwrap() {
+            if let Some(acted) = event["acted_boottime_ns"].as_u64() {
+                event["acted_boottime_ns"] = (acted - 61_000_000_000).into();
+            }
+        }
+        std::fs::write(&path, boot.to_string()).unwrap();
+        assert_eq!(bench.prolog(8, "1").code, Some(0), "{}", bench.node.log());
+        assert_eq!(bench.prolog(9, "2").code, Some(1), "the other GPU's fault was never acted on");
+    }
+
+    #[test]
+    fn what_was_seen_while_observing_does_not_drain_on_the_first_day_of_drain_mode() {
+        let bench = Bench::new("l40s-pcie", "observe", "");
+        bench.node.fault(OLD_DRIVER);
+        bench.node.kernel_says(&format!("NVRM: Xid (PCI:{}): 48, x", &bench.node.pci(1)[..10]));
+        assert_eq!(bench.prolog(7, "1").code, Some(0));
+        bench.write_config("drain", "");
+        assert_eq!(bench.prolog(8, "1").code, Some(0), "{}", bench.node.log());
+        bench.node.kernel_says(&format!("NVRM: Xid (PCI:{}): 48, x", &bench.node.pci(1)[..10]));
+        assert_eq!(bench.prolog(9, "1").code, Some(1), "it happened again");
+    }
+
+    #[test]
+    fn a_wrong_path_of_ours_and_another_vendors_node_drain_nothing() {
+        let bench = Bench::new("l40s-pcie", "drain", "");
+        let config = std::fs::read_to_string(bench.path("etc/gpuward.toml")).unwrap();
+        bench.write("etc/gpuward.toml", &config.replace("/root/sys", "/root/sis"));
+        assert_eq!(bench.prolog(7, "0").code, Some(0), "{}", bench.node.log());
+        let mut bench = Bench::new("l40s-pcie", "drain", "");
+        bench.change_machine(|machine| {
+            machine.gpus.clear();
+            machine.driver.loaded = false;
+        });
+        bench.write("etc/gres.conf", "Name=gpu File=/dev/dri/renderD[128-135]\n");
+        assert_eq!(bench.prolog(8, "0").code, Some(0), "{}", bench.node.log());
+        assert!(bench.scontrol_calls().is_empty());
+    }
+
+    #[test]
+    fn nvml_that_does_not_start_is_told_and_drains_only_the_second_time() {
+        let bench = Bench::new("l40s-pcie", "drain", "");
+        bench.node.fault("init_code = 999\n");
+        assert_eq!(bench.prolog(7, "0").code, Some(0));
+        assert!(bench.node.log().contains("NVML_INIT"), "{}", bench.node.log());
     }
 
     #[test]

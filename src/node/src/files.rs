@@ -45,7 +45,13 @@ pub fn read_own(path: &Path, max_bytes: u64) -> Result<String, EdgeError> {
 /// # Errors
 /// It cannot be read, is longer than `max_bytes` or not UTF-8.
 pub fn read_text(path: &Path, max_bytes: u64) -> Result<String, EdgeError> {
-    let file = File::open(path).map_err(EdgeError::io("open", path))?;
+    // A FIFO or a device in the place of a file must not hold us up.
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file =
+        OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(EdgeError::io("open", path))?;
+    if !file.metadata().map_err(EdgeError::io("look at", path))?.is_file() {
+        return Err(EdgeError::Untrusted { path: path.into(), why: "it is not a plain file".into() });
+    }
     read_all(path, file, max_bytes)
 }
 

@@ -8,6 +8,7 @@ use crate::clock::{Deadline, boottime_ns};
 use crate::flow;
 use crate::process::{Line, Lines, fork_role};
 use crate::slurm::JobEnv;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Which of the two programs this is.
@@ -55,9 +56,10 @@ pub mod say {
 
 /// The whole of a prolog or epilog program.
 pub fn main(kind: Kind) -> ExitCode {
-    let args: Vec<String> = std::env::args().take(2).collect();
-    match args.get(1).map(String::as_str) {
-        None => return supervise(kind, args.first().map_or("", String::as_str)),
+    let mut args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    let program = args.next().unwrap_or_default();
+    match args.next().as_deref() {
+        None => return supervise_safely(kind, &program),
         Some("--version" | "-V") => println!("gpuward {} {}", kind.word(), env!("CARGO_PKG_VERSION")),
         Some(_) => print_help(kind),
     }
@@ -78,6 +80,26 @@ fn print_help(kind: Kind) {
     println!("Its settings are in gpuward.toml.");
 }
 
+/// A panic of the supervisor's own is no refusal either.
+fn supervise_safely(kind: Kind, program: &str) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    // SAFETY: SIG_DFL is a valid disposition. A parent that ignores SIGCHLD would make every wait of ours fail.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    std::panic::catch_unwind(|| supervise(kind, program)).unwrap_or(ExitCode::SUCCESS)
+}
+
+/// Says `text` to slurmd's log if that can be had without waiting: a full disk or a reader that hangs costs the line.
+fn to_stderr(text: &str) {
+    let mut wanted = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: `wanted` is one live pollfd, and poll writes only to it.
+    let ready = unsafe { libc::poll(&raw mut wanted, 1, 0) };
+    // A pipe that is ready takes PIPE_BUF (4096) bytes without blocking.
+    let line: String = format!("gpuward {text}").chars().take(1000).collect();
+    if ready == 1 && wanted.revents & libc::POLLOUT != 0 {
+        let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    }
+}
+
 fn supervise(kind: Kind, program: &str) -> ExitCode {
     let start_boottime_ns = boottime_ns();
     let env = JobEnv::of_process();
@@ -88,21 +110,21 @@ fn supervise(kind: Kind, program: &str) -> ExitCode {
     let (mut worker, mut lines) = match started {
         Ok((worker, pipe)) => (worker, Lines::new(pipe)),
         Err(error) => {
-            eprintln!("gpuward {}: {error}; the job goes on unchecked", kind.word());
+            to_stderr(&format!("{}: {error}; the job goes on unchecked", kind.word()));
             return ExitCode::SUCCESS;
         }
     };
     match listen(&mut lines, start_boottime_ns) {
         Heard::Pass => ExitCode::SUCCESS,
         Heard::Refuse(why) => {
-            eprintln!("gpuward {}: {why}", kind.word());
+            to_stderr(&format!("{}: {why}", kind.word()));
             let _ = until_end(&mut lines);
             ExitCode::FAILURE
         }
         Heard::Nothing(why) => {
             worker.kill_and_reap(20);
             let text = format!("{}: {why}; the job goes on unchecked", kind.word());
-            eprintln!("gpuward {text}");
+            to_stderr(&text);
             note(kind, &env, program, &text);
             ExitCode::SUCCESS
         }
@@ -128,7 +150,7 @@ fn listen(lines: &mut Lines, start_boottime_ns: u64) -> Heard {
         } else if let Some(why) = line.strip_prefix(say::REFUSE) {
             return Heard::Refuse(why.to_owned());
         } else if let Some(text) = line.strip_prefix(say::LOG) {
-            eprintln!("gpuward: {text}");
+            to_stderr(text);
         } else if let Some(ms) = line.strip_prefix(say::DEADLINE) {
             cap_ms = ms.parse().unwrap_or(cap_ms).min(HARD_CAP_MS);
         }
@@ -142,7 +164,7 @@ fn until_end(lines: &mut Lines) -> Line {
         match lines.next(deadline) {
             Line::Text(line) => {
                 if let Some(text) = line.strip_prefix(say::LOG) {
-                    eprintln!("gpuward: {text}");
+                    to_stderr(text);
                 }
             }
             other => return other,

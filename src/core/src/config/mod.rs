@@ -36,7 +36,8 @@ impl Config {
         range("deadline_ms", self.probe.deadline_ms, 100, 4900)?;
         range("cold_deadline_ms", self.probe.cold_deadline_ms, self.probe.deadline_ms, 4900)?;
         range("silent_recheck_s", self.probe.silent_recheck_s, 30, 86_400)?;
-        range("scontrol_deadline_ms", self.slurm.scontrol_deadline_ms, 100, 30_000)?;
+        // Three calls must fit below the 30 s that a supervisor waits at most.
+        range("scontrol_deadline_ms", self.slurm.scontrol_deadline_ms, 100, 9000)?;
         for (key, path) in self.paths.all() {
             if !path.starts_with('/') {
                 return Err(ConfigError::value(

@@ -24,7 +24,7 @@ pub struct Code {
 /// Every code but the XIDs, which come from the catalogue.
 ///
 /// Severities and remedies: health_checks.md, checks 1, 5, 7, 8, 10, 12, 16, 20, 54 and its section 4 (NVML codes).
-const CODES: [Code; 17] = [
+const CODES: [Code; 19] = [
     row(
         "DRV_UNLOADED",
         Severity::Fail,
@@ -122,6 +122,22 @@ const CODES: [Code; 17] = [
         false,
         14,
         "the driver did not answer in time; one silent look is no proof, a second one at least 30 s later is",
+    ),
+    row(
+        "NVML_INIT",
+        Severity::Unknown,
+        Remedy::Reboot,
+        false,
+        14,
+        "NVML does not start; one look is no proof, a second one at least 30 s later is",
+    ),
+    row(
+        "PROBE_BUSY",
+        Severity::Unknown,
+        Remedy::Admin,
+        false,
+        15,
+        "another look at the driver was under way until the deadline; the GPU was not judged",
     ),
     row(
         "PROBE_DIED",

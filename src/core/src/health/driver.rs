@@ -17,12 +17,15 @@ pub(super) fn judge(snapshot: &Snapshot) -> Vec<Finding> {
     if findings.is_empty() {
         findings.extend(library(snapshot));
         findings.extend(died(snapshot));
+        findings.extend(busy(snapshot));
     }
     findings
 }
 
 fn unloaded(snapshot: &Snapshot) -> Option<Finding> {
-    let by_sysfs = snapshot.host.module_loaded == Reading::Value(false);
+    // The module may have been loaded after sysfs was read: a driver that answers is there.
+    let answers = snapshot.node.nvml == Reading::Value(());
+    let by_sysfs = snapshot.host.module_loaded == Reading::Value(false) && !answers;
     let by_nvml = snapshot.node.nvml == Reading::Failed(DRIVER_NOT_LOADED);
     let source = match (by_sysfs, by_nvml) {
         (true, true) => "sysfs and NVML code 9",
@@ -56,6 +59,11 @@ fn library(snapshot: &Snapshot) -> Option<Finding> {
     let mut finding = Finding::of("NVML_LIB", Subject::Node, "libnvidia-ml.so.1 does not open", "dlopen");
     finding.value = Some(crate::text::escape(error, 200));
     Some(finding)
+}
+
+fn busy(snapshot: &Snapshot) -> Option<Finding> {
+    let is_busy = snapshot.probe == ProbeOutcome::Busy;
+    is_busy.then(|| Finding::of("PROBE_BUSY", Subject::Node, "another look was under way", "probe lock"))
 }
 
 fn died(snapshot: &Snapshot) -> Option<Finding> {

@@ -12,7 +12,10 @@ pub(super) fn judge(gpu: &ProbedGpu) -> Option<Finding> {
         Reading::ResetRequired => of("RESET_REQ", "GPU requires reset"),
         Reading::NoPermission => of("NO_PERM", "no permission to open the GPU"),
         Reading::Failed(code) => of_code(*code, gpu),
-        Reading::Value(()) if lost_later(gpu) => of("GPU_LOST", "GPU was lost while it was read"),
+        Reading::Value(()) if any(gpu, Reading::Lost) => of("GPU_LOST", "GPU was lost while it was read"),
+        Reading::Value(()) if any(gpu, Reading::ResetRequired) => of("RESET_REQ", "GPU requires reset"),
+        Reading::NotSupported => of("GPU_OPEN", "the driver does not open this GPU for us")
+            .map(|finding| finding.with_severity(super::Severity::Unknown)),
         _ => None,
     }
 }
@@ -35,14 +38,22 @@ fn of_code(code: i64, gpu: &ProbedGpu) -> Option<Finding> {
     }
 }
 
-fn lost_later(gpu: &ProbedGpu) -> bool {
+/// True where any reading of the GPU came back as `answer`.
+fn any(gpu: &ProbedGpu, answer: Reading<()>) -> bool {
     let reading = &gpu.reading;
-    [
-        reading.temp_c == Reading::Lost,
-        reading.counters.energy_mj == Reading::Lost,
-        reading.counters.ecc_volatile_uncorr == Reading::Lost,
-        reading.persistence == Reading::Lost,
-        reading.recovery_action == Reading::Lost,
-    ]
-    .contains(&true)
+    let mut counters = reading.counters.clone();
+    let mut answers = vec![
+        reading.uuid.clone().map(|_| ()),
+        reading.serial.clone().map(|_| ()),
+        reading.model.clone().map(|_| ()),
+        reading.minor.map(|_| ()),
+        reading.persistence.map(|_| ()),
+        reading.mig.map(|_| ()),
+        reading.recovery_action.map(|_| ()),
+        reading.temp_c.map(|_| ()),
+        reading.remap_pending.map(|_| ()),
+        reading.remap_failed.map(|_| ()),
+    ];
+    answers.extend(counters.each_mut().map(|counter| counter.map(|_| ())));
+    answers.contains(&answer)
 }

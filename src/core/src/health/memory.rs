@@ -1,17 +1,20 @@
 //! GPU memory: uncorrectable errors and failed row remaps.
 
-use super::finding::{Finding, Subject};
+use super::finding::{Finding, Severity, Subject};
+use super::{History, RESUMED_AFTER_NS};
 use crate::model::snapshot::ProbedGpu;
 
 /// Volatile uncorrected errors above 0 (gcm's limit; DCGM fails on any volatile double-bit error), and the remap
 /// failure flag (NVIDIA's RMA policy: a bank out of spares, the same row again, or 512 rows in total).
-pub(super) fn judge(gpu: &ProbedGpu) -> Vec<Finding> {
+pub(super) fn judge(gpu: &ProbedGpu, history: &History, now_boottime_ns: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
     match gpu.reading.counters.ecc_volatile_uncorr.value() {
         Some(&errors) if errors > 0 => {
             let what = format!("{errors} uncorrectable ECC errors");
             let finding = Finding::of("ECC_UNCORR", Subject::of(gpu), what, "NVML volatile ECC counters");
-            findings.push(finding.measured(errors, 0));
+            let finding = finding.measured(errors, 0);
+            let known = resumed_with(gpu, history, errors, now_boottime_ns);
+            findings.push(if known { finding.with_severity(Severity::Warn) } else { finding });
         }
         _ => {}
     }
@@ -20,4 +23,12 @@ pub(super) fn judge(gpu: &ProbedGpu) -> Vec<Finding> {
         findings.push(finding.measured(1, 0));
     }
     findings
+}
+
+/// The counter stays above 0 until a reset. One that drained the node, and has not grown since somebody resumed it, is not
+/// news.
+fn resumed_with(gpu: &ProbedGpu, history: &History, errors: u64, now_boottime_ns: u64) -> bool {
+    let same = |acted: &&super::ActedEcc| Some(acted.pci) == gpu.pci() && errors <= acted.errors;
+    let mut acted = history.acted_ecc.iter().filter(same);
+    acted.any(|acted| now_boottime_ns.saturating_sub(acted.boottime_ns) > RESUMED_AFTER_NS)
 }

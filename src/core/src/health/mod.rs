@@ -31,7 +31,24 @@ pub struct Expected {
 pub struct History {
     /// When a subject was first silent, and has been ever since.
     pub silent: Vec<SilentMark>,
+    /// ECC counts that drained the node before.
+    pub acted_ecc: Vec<ActedEcc>,
 }
+
+/// An ECC count that drained the node.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct ActedEcc {
+    /// The GPU.
+    pub pci: crate::model::PciAddress,
+    /// The count.
+    pub errors: u64,
+    /// When, CLOCK_BOOTTIME nanoseconds.
+    pub boottime_ns: u64,
+}
+
+/// A drained node gets no jobs. So a job that starts this long after a drain means that somebody resumed the node: their
+/// word counts, and the same evidence drains no second time. A minute is ours: it spans the prologs already under way.
+const RESUMED_AFTER_NS: u64 = 60_000_000_000;
 
 /// A subject that has not answered since a moment.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -54,19 +71,19 @@ pub fn evaluate(
 ) -> Vec<Finding> {
     let mut findings = driver::judge(snapshot);
     findings.extend(gpu_set::judge(snapshot, expected));
-    findings.extend(silence::judge(snapshot, history, silent_recheck_s));
+    findings.extend(silence::judge(snapshot, history, gpu_map_certain, silent_recheck_s));
     for gpu in snapshot.gpus.iter().filter(|_| gpu_map_certain) {
-        findings.extend(judge_gpu(snapshot, gpu));
+        findings.extend(judge_gpu(snapshot, gpu, history));
     }
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), codes::rank(&finding.code)));
     findings
 }
 
-fn judge_gpu(snapshot: &Snapshot, gpu: &ProbedGpu) -> Vec<Finding> {
+fn judge_gpu(snapshot: &Snapshot, gpu: &ProbedGpu, history: &History) -> Vec<Finding> {
     let mut findings = xid_rule::judge(snapshot, gpu);
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
-    findings.extend(memory::judge(gpu));
+    findings.extend(memory::judge(gpu, history, snapshot.boottime_ns));
     findings
 }
 

@@ -10,7 +10,12 @@ use crate::model::snapshot::ProbeOutcome;
 use crate::model::{Reading, Snapshot};
 
 /// Findings about silence in this snapshot.
-pub(super) fn judge(snapshot: &Snapshot, history: &History, recheck_s: u64) -> Vec<Finding> {
+pub(super) fn judge(
+    snapshot: &Snapshot,
+    history: &History,
+    gpu_map_certain: bool,
+    recheck_s: u64,
+) -> Vec<Finding> {
     let long_ago = |since_ns: u64| snapshot.boottime_ns.saturating_sub(since_ns) >= recheck_s * 1_000_000_000;
     if let ProbeOutcome::Blocked { pid, since_boottime_ns } = snapshot.probe {
         let what = format!("driver not answering, probe {pid} hangs in it");
@@ -22,7 +27,17 @@ pub(super) fn judge(snapshot: &Snapshot, history: &History, recheck_s: u64) -> V
     if node_silent(snapshot) {
         findings.push(of_subject(Subject::Node, "driver not answering".into(), silent_again(None)));
     }
-    for gpu in snapshot.gpus.iter().filter(|gpu| gpu.silent() && !node_silent(snapshot)) {
+    if let Some(code) = not_starting(snapshot) {
+        let what = format!("NVML does not start, code {code}");
+        let severity = if silent_again(None) { Severity::Fail } else { Severity::Unknown };
+        findings.push(
+            Finding::of("NVML_INIT", Subject::Node, what, "NVML init")
+                .with_severity(severity)
+                .measured(code, 0),
+        );
+    }
+    let judged = snapshot.gpus.iter().filter(|_| gpu_map_certain);
+    for gpu in judged.filter(|gpu| gpu.silent() && !node_silent(snapshot)) {
         let again = gpu.pci().is_some_and(|pci| silent_again(Some(pci)));
         findings.push(of_subject(Subject::of(gpu), "GPU not answering".into(), again));
     }
@@ -32,6 +47,19 @@ pub(super) fn judge(snapshot: &Snapshot, history: &History, recheck_s: u64) -> V
 fn of_subject(subject: Subject, what: String, proven: bool) -> Finding {
     let severity = if proven { Severity::Fail } else { Severity::Unknown };
     Finding::of("PROBE_HANG", subject, what, "probe deadline").with_severity(severity)
+}
+
+/// The code with which NVML refuses to start, where no other rule speaks of it: 9 and 18 are the driver's state, 4 and 17
+/// our own permissions.
+fn not_starting(snapshot: &Snapshot) -> Option<i64> {
+    match snapshot.node.nvml {
+        Reading::Failed(9 | 17 | 18) => None,
+        Reading::Failed(code) => Some(code),
+        Reading::Lost => Some(15),
+        Reading::ResetRequired => Some(16),
+        Reading::NotSupported => Some(3),
+        _ => None,
+    }
 }
 
 fn node_silent(snapshot: &Snapshot) -> bool {
@@ -46,7 +74,7 @@ pub fn remember(snapshot: &Snapshot, before: &[SilentMark]) -> Vec<SilentMark> {
     let asked_driver =
         matches!(snapshot.probe, ProbeOutcome::TimedOut { .. } | ProbeOutcome::Finished { .. });
     if asked_driver {
-        if node_silent(snapshot) {
+        if node_silent(snapshot) || not_starting(snapshot).is_some() {
             silent_now.push(None)
         } else {
             answered.push(None)

@@ -22,7 +22,7 @@ fn healthy() -> Snapshot {
     snapshot.probe = ProbeOutcome::Finished { took_ms: 5 };
     snapshot.host.module_loaded = Reading::Value(true);
     snapshot.host.module_version = Reading::Value("570.124.06".into());
-    snapshot.host.pci_gpus = (1..=4).map(pci).collect();
+    snapshot.host.pci_gpus = Reading::Value((1..=4).map(pci).collect());
     snapshot.node.nvml = Reading::Value(());
     snapshot.node.driver_version = Reading::Value("570.124.06".into());
     snapshot.node.gpu_count = Reading::Value(4);
@@ -52,6 +52,8 @@ fn a_healthy_node_has_no_findings() {
 fn each_fault_of_the_driver_gives_its_one_finding() {
     let mut snapshot = healthy();
     snapshot.host.module_loaded = Reading::Value(false);
+    assert_eq!(judged(&snapshot), [], "loaded since sysfs was read: the driver answers");
+    snapshot.node = crate::model::NodeReading::default();
     assert_eq!(judged(&snapshot), fails("DRV_UNLOADED"));
     let mut snapshot = healthy();
     snapshot.node.nvml = Reading::Failed(9);
@@ -67,7 +69,10 @@ fn each_fault_of_the_driver_gives_its_one_finding() {
 #[test]
 fn seven_of_eight_is_a_fault_and_not_a_smaller_node() {
     let mut snapshot = healthy();
-    snapshot.host.pci_gpus.pop();
+    snapshot.host.pci_gpus = snapshot.host.pci_gpus.map(|mut gpus| {
+        gpus.pop();
+        gpus
+    });
     snapshot.node.gpu_count = Reading::Value(3);
     assert_eq!(judged(&snapshot), fails("GPU_MISS_PCI"));
     let mut snapshot = healthy();
@@ -98,7 +103,7 @@ fn each_code_of_the_driver_means_what_the_table_says() {
     }
     let mut snapshot = healthy();
     snapshot.gpus[0].reading.handle = Reading::NotSupported;
-    assert_eq!(judged(&snapshot), [], "not supported is neutral");
+    assert_eq!(judged(&snapshot), [("GPU_OPEN".to_owned(), Severity::Unknown)]);
 }
 
 #[test]
@@ -129,7 +134,7 @@ fn recovery_action_ecc_and_remap_failure_are_found() {
 #[test]
 fn an_xid_counts_for_its_own_gpu_only_and_user_faults_do_not_fail() {
     let with = |line: &str| {
-        let mut snapshot = healthy();
+        let mut snapshot = older_driver();
         xid::absorb(&mut snapshot.xids, 1, 1, line);
         judged(&snapshot)
     };
@@ -146,9 +151,103 @@ fn an_xid_counts_for_its_own_gpu_only_and_user_faults_do_not_fail() {
     assert_eq!(with(action), [("XID154".to_owned(), Severity::Warn)]);
 }
 
+/// A driver that does not know the recovery action yet.
+fn older_driver() -> Snapshot {
+    let mut snapshot = healthy();
+    snapshot.gpus.iter_mut().for_each(|gpu| gpu.reading.recovery_action = Reading::NotSupported);
+    snapshot
+}
+
+#[test]
+fn a_recovery_action_of_none_is_evidence_that_a_fault_is_over() {
+    let pair = ["48, DBE", "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"];
+    let mut snapshot = healthy();
+    for text in pair {
+        xid::absorb(&mut snapshot.xids, 1, 1, &format!("NVRM: Xid (PCI:0000:1a:00): {text}"));
+    }
+    assert!(
+        judged(&snapshot).iter().all(|(_, severity)| *severity == Severity::Warn),
+        "{:?}",
+        judged(&snapshot)
+    );
+    snapshot.gpus[0].reading.recovery_action = Reading::Value(1);
+    assert!(judged(&snapshot).iter().any(|(code, severity)| code == "XID48" && *severity == Severity::Fail));
+    let mut gsp = healthy();
+    xid::absorb(&mut gsp.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 119, Timeout");
+    assert_eq!(judged(&gsp), fails("XID119"), "the driver sets no action for this one");
+}
+
+#[test]
+fn an_xid_from_before_gpuward_could_act_only_warns() {
+    let mut snapshot = older_driver();
+    xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    snapshot.xids[0].old = true;
+    assert_eq!(judged(&snapshot), [("XID48".to_owned(), Severity::Warn)]);
+    xid::absorb(&mut snapshot.xids, 2, 2, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    assert_eq!(judged(&snapshot), fails("XID48"), "it happened again");
+}
+
+#[test]
+fn an_ecc_count_that_drained_the_node_drains_it_again_only_when_it_grows() {
+    let mut snapshot = healthy();
+    snapshot.gpus[0].reading.counters.ecc_volatile_uncorr = Reading::Value(2);
+    let acted = |seconds_ago: u64| ActedEcc {
+        pci: snapshot.gpus[0].pci().unwrap(),
+        errors: 2,
+        boottime_ns: snapshot.boottime_ns - seconds_ago * 1_000_000_000,
+    };
+    let severity = |snapshot: &Snapshot, acted: ActedEcc| {
+        let history = History { acted_ecc: vec![acted], ..History::default() };
+        evaluate(snapshot, &expected(), &history, true, 30)[0].severity
+    };
+    assert_eq!(severity(&snapshot, acted(5)), Severity::Fail, "a prolog of the same moment");
+    assert_eq!(severity(&snapshot, acted(61)), Severity::Warn);
+    let before = acted(61);
+    snapshot.gpus[0].reading.counters.ecc_volatile_uncorr = Reading::Value(3);
+    assert_eq!(severity(&snapshot, before), Severity::Fail);
+}
+
+#[test]
+fn nvml_that_does_not_start_is_unknown_once_and_fails_the_second_time() {
+    let mut snapshot = healthy();
+    snapshot.gpus.iter_mut().for_each(|gpu| gpu.reading = GpuReading::default());
+    snapshot.node = crate::model::NodeReading { nvml: Reading::Failed(999), ..Default::default() };
+    assert_eq!(judged(&snapshot), [("NVML_INIT".to_owned(), Severity::Unknown)]);
+    let history = History { silent: silence::remember(&snapshot, &[]), ..History::default() };
+    snapshot.boottime_ns += 30_000_000_000;
+    let findings = evaluate(&snapshot, &expected(), &history, true, 30);
+    assert_eq!((findings[0].code.as_str(), findings[0].severity), ("NVML_INIT", Severity::Fail));
+    snapshot.node.nvml = Reading::Failed(17);
+    assert_eq!(judged(&snapshot), [], "our own permissions");
+}
+
+#[test]
+fn a_gpu_that_falls_silent_or_asks_for_a_reset_in_any_reading_is_seen() {
+    for (answer, code) in [(Reading::Lost, "GPU_LOST"), (Reading::ResetRequired, "RESET_REQ")] {
+        let mut snapshot = healthy();
+        snapshot.gpus[0].reading.serial = answer.map(|()| String::new());
+        assert_eq!(judged(&snapshot), fails(code));
+        let mut snapshot = healthy();
+        snapshot.gpus[0].reading.counters.pcie_replay = answer.map(|()| 0);
+        assert_eq!(judged(&snapshot), fails(code));
+    }
+}
+
+#[test]
+fn a_pci_list_that_could_not_be_read_is_not_an_empty_one() {
+    let mut snapshot = healthy();
+    snapshot.host.pci_gpus = Reading::NotRead;
+    assert_eq!(judged(&snapshot), []);
+    let mut console_card = healthy();
+    console_card.node.gpu_count = Reading::Value(3);
+    let nothing = Expected::default();
+    let findings = evaluate(&console_card, &nothing, &History::default(), true, 30);
+    assert_eq!((findings[0].code.as_str(), findings[0].severity), ("GPU_MISS_DRV", Severity::Warn));
+}
+
 #[test]
 fn an_xid_that_drained_the_node_drains_it_no_second_time_once_resumed() {
-    let mut snapshot = healthy();
+    let mut snapshot = older_driver();
     xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
     snapshot.xids[0].acted_boottime_ns = Some(snapshot.boottime_ns - 5_000_000_000);
     assert_eq!(judged(&snapshot), fails("XID48"), "a prolog of the same moment");
@@ -163,7 +262,7 @@ fn where_the_gpus_are_not_certain_only_node_wide_rules_judge() {
     let mut snapshot = healthy();
     snapshot.gpus[0].reading.handle = Reading::Lost;
     assert_eq!(evaluate(&snapshot, &expected(), &History::default(), false, 30), []);
-    snapshot.host.module_loaded = Reading::Value(false);
+    snapshot.node.nvml = Reading::Failed(9);
     let findings = evaluate(&snapshot, &expected(), &History::default(), false, 30);
     assert_eq!(findings.len(), 1);
 }
@@ -172,7 +271,7 @@ fn where_the_gpus_are_not_certain_only_node_wide_rules_judge() {
 fn the_fault_that_explains_the_others_is_told_first() {
     let mut snapshot = healthy();
     xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus.");
-    snapshot.gpus[0].reading.handle = Reading::Lost;
+    snapshot.gpus[0].reading = GpuReading { handle: Reading::Lost, ..GpuReading::default() };
     snapshot.gpus[1].reading.counters.ecc_volatile_uncorr = Reading::Value(3);
     let codes: Vec<String> = judged(&snapshot).into_iter().map(|(code, _)| code).collect();
     assert_eq!(codes, ["XID79", "GPU_LOST", "ECC_UNCORR"]);
@@ -190,10 +289,9 @@ mod silence_over_time {
     }
 
     fn severity_at(snapshot: &Snapshot, marks: &[SilentMark]) -> Option<Severity> {
-        let history = History { silent: marks.to_vec() };
+        let history = History { silent: marks.to_vec(), ..History::default() };
         let findings = evaluate(snapshot, &expected(), &history, true, 30);
-        assert!(findings.iter().all(|finding| finding.code == "PROBE_HANG"), "{findings:?}");
-        findings.first().map(|finding| finding.severity)
+        findings.iter().find(|finding| finding.code == "PROBE_HANG").map(|finding| finding.severity)
     }
 
     #[test]
@@ -222,6 +320,12 @@ mod silence_over_time {
         other.gpus.truncate(1);
         assert_eq!(silence::remember(&other, &marks), marks);
         assert_eq!(severity_at(&other, &marks), None);
+    }
+
+    #[test]
+    fn a_silent_gpu_that_may_be_another_jobs_does_not_drain() {
+        let history = History { silent: silence::remember(&silent_gpu(100), &[]), ..History::default() };
+        assert_eq!(evaluate(&silent_gpu(130), &expected(), &history, false, 30), []);
     }
 
     #[test]

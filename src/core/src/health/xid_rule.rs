@@ -22,18 +22,32 @@ fn of_event(event: &XidEvent, gpu: &ProbedGpu, now_boottime_ns: u64) -> Finding 
     if let Some(action) = event.action_to {
         finding = recovery_severity(finding, action);
     }
-    if resumed_since(event, now_boottime_ns) {
+    let mut only_warn = |why: &str| {
         finding.severity = finding.severity.min(Severity::Warn);
-        finding.why.push_str("; it drained the node before, and the node was resumed since");
+        finding.why.push_str(why);
+    };
+    if recovered(event, gpu) {
+        only_warn("; the driver says now that the GPU needs no recovery");
+    }
+    if event.old {
+        only_warn("; it was in the log before gpuward was to act on it");
+    }
+    if resumed_since(event, now_boottime_ns) {
+        only_warn("; it drained the node before, and the node was resumed since");
     }
     finding
 }
 
-/// A drained node gets no jobs. So a job that starts a minute after this event drained the node means that somebody
-/// resumed it: their word counts, and the same line in the log drains no second time. The minute is ours: it spans the
-/// prologs that were already under way.
+/// "Recovery action None" is evidence that a fault is over, where the driver sets the action for this fault at all.
+fn recovered(event: &XidEvent, gpu: &ProbedGpu) -> bool {
+    let sets_action = event.xid == 154 || xid::lookup(event.xid).is_some_and(|row| row.sets_recovery_action);
+    sets_action && gpu.reading.recovery_action.value() == Some(&0)
+}
+
 fn resumed_since(event: &XidEvent, now_boottime_ns: u64) -> bool {
-    event.acted_boottime_ns.is_some_and(|acted| now_boottime_ns.saturating_sub(acted) > 60_000_000_000)
+    event
+        .acted_boottime_ns
+        .is_some_and(|acted| now_boottime_ns.saturating_sub(acted) > super::RESUMED_AFTER_NS)
 }
 
 /// Drain reasons are short: the commonest meanings in a few words, else the catalogue's.

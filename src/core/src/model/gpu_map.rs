@@ -39,6 +39,7 @@ pub fn resolve(
     let visible: Vec<&str> = cuda_visible_devices.map_or_else(Vec::new, words);
     let uuids: Option<Vec<GpuUuid>> = visible.iter().map(|word| word.parse().ok()).collect();
     match (indices, uuids.filter(|uuids| !uuids.is_empty())) {
+        _ if mixed(&visible) => unclear("CUDA_VISIBLE_DEVICES mixes MIG devices and whole GPUs"),
         (indices, Some(uuids)) => by_uuid(&uuids, indices.as_deref(), host),
         (Some(indices), None) => by_gres_index(&indices, gres, host),
         (None, None) if slurm_job_gpus.is_none() => match numbers(&visible.join(",")) {
@@ -47,6 +48,12 @@ pub fn resolve(
         },
         (None, None) => unclear("SLURM_JOB_GPUS is not a list of numbers"),
     }
+}
+
+/// Beside a MIG device an index counts MIG devices too, so it names no GPU.
+fn mixed(visible: &[&str]) -> bool {
+    let mig = visible.iter().filter(|word| word.starts_with("MIG-")).count();
+    mig > 0 && mig < visible.len()
 }
 
 fn unclear(why: &str) -> GpuMap {
@@ -87,18 +94,34 @@ fn by_uuid(uuids: &[GpuUuid], indices: Option<&[u32]>, host: &HostReading) -> Gp
 }
 
 fn by_gres_index(indices: &[u32], gres: &GresConf, host: &HostReading) -> GpuMap {
-    let by_slurm = gres.files.is_empty() && gres.auto_detect.as_deref().is_some_and(|method| method != "off");
+    let by_slurm = gres.files.is_empty() && detects(gres);
     if let Some(why) = &gres.unclear {
         return unclear(&format!("gres.conf: {why}"));
     }
-    if by_slurm { by_pci_order(indices, host) } else { by_file(indices, gres, host) }
+    if by_slurm {
+        return by_pci_order(indices, host);
+    }
+    let map = by_file(indices, gres, host);
+    if gres.types.len() > 1 {
+        // Slurm merges several types in the order of slurm.conf's Gres=, not of gres.conf (seen on 22.05).
+        return GpuMap { uncertain: Some("gres.conf names several types of GPU".into()), ..map };
+    }
+    if detects(gres) && map.targets != by_pci_order(indices, host).targets {
+        // Slurm sorts what it detects by links; only where both orders agree the index is plain.
+        return GpuMap { uncertain: Some("AutoDetect and File may be in different orders".into()), ..map };
+    }
+    map
+}
+
+fn detects(gres: &GresConf) -> bool {
+    gres.auto_detect.as_deref().is_some_and(|method| method != "off")
 }
 
 /// With AutoDetect Slurm sorts by PCI address. That only helps while every GPU is there to be counted.
 fn by_pci_order(indices: &[u32], host: &HostReading) -> GpuMap {
     let mut gpus: Vec<&DriverGpu> = host.driver_gpus.iter().collect();
     gpus.sort_by_key(|gpu| gpu.pci);
-    let complete = gpus.len() == host.pci_gpus.len();
+    let complete = host.pci_gpus.value().is_some_and(|on_pci| on_pci.len() == gpus.len());
     let found = |&index: &u32| gpus.get(usize::try_from(index).ok()?).map(|gpu| target_of(gpu, Some(index)));
     let targets: Vec<GpuTarget> = indices.iter().filter_map(found).collect();
     let uncertain = if !complete {
@@ -163,7 +186,7 @@ mod tests {
             local_cpus: None,
         };
         HostReading {
-            pci_gpus: (0..4).map(pci).collect(),
+            pci_gpus: crate::model::Reading::Value((0..4).map(pci).collect()),
             driver_gpus: (0..4).map(gpu).collect(),
             ..HostReading::default()
         }
@@ -233,5 +256,19 @@ mod tests {
             assert!(!resolve(gpus, visible, &files(), &host()).certain(), "{gpus:?} {visible:?}");
         }
         assert!(!resolve(Some("0"), None, &GresConf::default(), &host()).certain());
+        let mixed = format!("MIG-8932f937-d72c-4106-c12f-20bd9faed9f6,{}", 2);
+        assert!(!resolve(Some("0,2"), Some(&mixed), &files(), &host()).certain());
+        for conf in [
+            "Name=gpu Type=a100 File=/dev/nvidia[0-1]\nName=gpu Type=v100 File=/dev/nvidia[2-3]",
+            "AutoDetect=nvml\nName=gpu File=/dev/nvidia[0-3]",
+            "Name=gpu File = /dev/nvidia[0-3]",
+        ] {
+            assert!(
+                !resolve(Some("0"), Some("0"), &GresConf::parse(conf, "n1"), &host()).certain(),
+                "{conf}"
+            );
+        }
+        let agree = GresConf::parse("AutoDetect=nvml\nName=gpu File=/dev/nvidia[3,2,1,0]", "n1");
+        assert!(resolve(Some("0"), Some("0"), &agree, &host()).certain());
     }
 }

@@ -1,6 +1,7 @@
 //! gres.conf, as far as it says which device file is which GPU of a node.
 
 use super::hostlist;
+use std::collections::BTreeSet;
 
 /// What gres.conf says about one node's GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub struct GresConf {
     pub files: Vec<String>,
     /// The value of AutoDetect in force for the node, lower case.
     pub auto_detect: Option<String>,
+    /// The types that its lines name; lines without one count as a type of their own.
+    pub types: BTreeSet<String>,
     /// Why the file does not tell the whole story, where it does not.
     pub unclear: Option<String>,
 }
@@ -34,10 +37,13 @@ impl GresConf {
             .map(|word| word.split_once('=').unwrap_or((word, "")))
             .map(|(key, value)| (key.to_ascii_lowercase(), value))
             .collect();
-        let value = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
         if pairs.first().is_some_and(|(name, _)| name == "include") {
             return Err("it includes another file".into());
         }
+        if let Some((key, _)) = pairs.iter().find(|(key, value)| value.is_empty() && !key.is_empty()) {
+            return Err(format!("'{}' has no value beside it", crate::text::escape(key, 40)));
+        }
+        let value = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
         if let Some(nodes) = value("nodename") {
             let names = hostlist::expand(nodes).map_err(|error| format!("NodeName {error}"))?;
             if !names.iter().any(|name| name == node) {
@@ -48,6 +54,7 @@ impl GresConf {
             self.auto_detect = Some(method.to_ascii_lowercase());
         }
         if value("name").is_some_and(|name| name.eq_ignore_ascii_case("gpu")) {
+            self.types.insert(value("type").unwrap_or("").to_ascii_lowercase());
             self.take_gpus(value("file"), value("multiplefiles"), value("count"))?;
         }
         Ok(())
@@ -72,13 +79,27 @@ impl GresConf {
         }
     }
 
-    /// How many GPUs the file names for the node; `None` where Slurm detects them, or where the file is unclear.
+    /// How many NVIDIA GPUs the file names for the node; `None` where Slurm detects them, where the file is unclear, or
+    /// where its GPUs are another vendor's.
     pub fn gpu_count(&self) -> Option<u32> {
-        if self.files.is_empty() || self.unclear.is_some() {
+        let count = self.files.iter().filter(|file| is_nvidia(file)).count();
+        if count == 0 || self.unclear.is_some() {
             return None;
         }
-        u32::try_from(self.files.len()).ok()
+        u32::try_from(count).ok()
     }
+
+    /// True where the file names GPUs, and all of them are another vendor's.
+    pub fn is_other_vendor(&self) -> bool {
+        let detected = matches!(self.auto_detect.as_deref(), Some("rsmi" | "oneapi" | "nrt"));
+        let named = !self.files.is_empty() && !self.files.iter().any(|file| is_nvidia(file));
+        named || (self.files.is_empty() && detected)
+    }
+}
+
+/// NVIDIA's device files are called nvidiaN; others' are renderDN or cardN.
+fn is_nvidia(file: &str) -> bool {
+    file.rsplit('/').next().is_some_and(|name| name.starts_with("nvidia"))
 }
 
 /// Lines without comments, with lines that end in a backslash joined.

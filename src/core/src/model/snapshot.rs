@@ -32,8 +32,8 @@ pub struct HostReading {
     pub module_loaded: Reading<bool>,
     /// The version of the loaded kernel module.
     pub module_version: Reading<String>,
-    /// NVIDIA display and 3D controllers on PCI, ascending.
-    pub pci_gpus: Vec<PciAddress>,
+    /// NVIDIA display and 3D controllers on PCI, ascending; no value where one device could not be read.
+    pub pci_gpus: Reading<Vec<PciAddress>>,
     /// The driver's list under /proc/driver/nvidia/gpus, by PCI address.
     pub driver_gpus: Vec<DriverGpu>,
     /// Whether the kernel log could be read.

@@ -1,12 +1,11 @@
 //! After a job: the counters again, one record, and another look at the GPUs it used.
 
-use super::before_job::report;
+use super::act::{Judged, judge, write_down};
 use super::look::{Ground, look};
-use super::{Finish, Outcome, Site, act};
+use super::{Finish, Outcome, Site};
 use crate::clock::{Deadline, unix_ms};
 use crate::state::{JobFiles, has_record, write_record};
 use gpuward_core::account::{EndOfJob, record};
-use gpuward_core::drain::{Verdict, decide};
 use gpuward_core::model::gpu_map::GpuMap;
 use gpuward_core::model::snapshot::GpuTarget;
 use gpuward_core::model::{JobId, JobState, Snapshot};
@@ -24,33 +23,30 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         log::debug!("this run was refused and used nothing; job={job_id}");
         return nothing();
     }
-    if state.is_none() && has_record(Path::new(&site.paths.spool), job_id.0, site.env.restart_count) {
-        log::debug!("the record of this run is written already; job={job_id}");
+    let ground = Ground::read(site);
+    if ground.is_other_vendor(site) {
         return nothing();
     }
-    let ground = Ground::read(site);
     let map = state.as_ref().map_or_else(|| ground.job_gpus(site), gpus_of);
     let mut look = look(site, ground, map, deadline);
-    write(site, job_id, state.as_ref(), &look.snapshot);
+    // The verdict first: a slow disk must cost the record, not the drain.
+    let Judged { outcome, entry, .. } = judge(site, &mut look, start_boottime_ns);
+    let is_written =
+        state.is_none() && has_record(Path::new(&site.paths.spool), job_id.0, site.env.restart_count);
+    if is_written {
+        log::debug!("the record of this run is written already; job={job_id}");
+    } else {
+        write(site, job_id, state.as_ref(), &look.snapshot);
+    }
     if let Some(state) = &state {
         forget(files.as_ref(), state);
     }
-    report(site, &look);
-    let Verdict::Refuse(finding) = decide(&look.findings, |code| site.config.mode_of(code)) else {
-        look.remember(site);
-        return (Outcome::Pass, Box::new(move || look.settle()));
-    };
-    let acted = act::refuse(site, &finding, &look, start_boottime_ns);
-    if acted.comment.is_none() {
-        look.mark_acted(&finding);
-    }
-    look.remember(site);
-    let (folder, entry) = (site.paths.state.clone(), acted.entry);
+    let folder = site.paths.state.clone();
     let finish = move || {
-        act::write_down(Path::new(&folder), &entry);
+        entry.iter().for_each(|entry| write_down(Path::new(&folder), entry));
         look.settle();
     };
-    (acted.outcome, Box::new(finish))
+    (outcome, Box::new(finish))
 }
 
 /// The GPUs that the prolog identified; indices are not asked again, they may have moved.

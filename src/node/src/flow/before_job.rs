@@ -1,11 +1,10 @@
 //! Before a job: is the hardware fit, and what are its counters now.
 
+use super::act::{Judged, judge, write_down};
 use super::look::{Ground, Look, look};
-use super::{Finish, Outcome, Site, act};
+use super::{Finish, Outcome, Site};
 use crate::clock::{Deadline, boottime_ns, unix_ms};
 use crate::state::{JobFiles, new_nonce};
-use gpuward_core::drain::{Verdict, decide};
-use gpuward_core::health::{Finding, Severity};
 use gpuward_core::model::job::JOB_STATE_VERSION;
 use gpuward_core::model::snapshot::{HostReading, ProbedGpu};
 use gpuward_core::model::{JobGpu, JobId, JobState};
@@ -17,21 +16,13 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         return (Outcome::Pass, Box::new(|| {}));
     };
     let ground = Ground::read(site);
+    if ground.is_other_vendor(site) {
+        log::debug!("gres.conf names no NVIDIA GPU for this node; job={job_id}");
+        return (Outcome::Pass, Box::new(|| {}));
+    }
     let map = ground.job_gpus(site);
     let mut look = look(site, ground, map, deadline);
-    report(site, &look);
-    let verdict = decide(&look.findings, |code| site.config.mode_of(code));
-    let (outcome, comments, entry) = match verdict {
-        Verdict::Pass => (Outcome::Pass, Vec::new(), None),
-        Verdict::Comment(findings) => (Outcome::Pass, findings.iter().map(comment).collect(), None),
-        Verdict::Refuse(finding) => {
-            let acted = act::refuse(site, &finding, &look, start_boottime_ns);
-            if acted.comment.is_none() {
-                look.mark_acted(&finding);
-            }
-            (acted.outcome, acted.comment.into_iter().collect(), Some(acted.entry))
-        }
-    };
+    let Judged { outcome, comments, entry } = judge(site, &mut look, start_boottime_ns);
     let refused = outcome != Outcome::Pass;
     let saved = JobFiles::open(Path::new(&site.paths.run)).and_then(|files| match refused {
         true => files.note_refusal(job_id),
@@ -42,7 +33,6 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
             "{error}; the job's tasks keep Slurm's environment and its record has no start; job={job_id}"
         );
     }
-    look.remember(site);
     let took_ms = boottime_ns().saturating_sub(start_boottime_ns) / 1_000_000;
     log::info!(
         "{}; job={job_id} gpus={} gpu_map={} findings={} took_ms={took_ms}",
@@ -53,39 +43,10 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     );
     let folder = site.paths.state.clone();
     let finish = move || {
-        entry.iter().for_each(|entry| act::write_down(Path::new(&folder), entry));
+        entry.iter().for_each(|entry| write_down(Path::new(&folder), entry));
         look.settle();
     };
     (outcome, Box::new(finish))
-}
-
-/// Each finding with its why, once, as loud as it is severe.
-pub(super) fn report(site: &Site, look: &Look) {
-    if let Some(why) = &look.map.uncertain {
-        log::warn!("partial(gpu_map): {why}; only node-wide rules judge;{}", site.job_text());
-    }
-    for finding in &look.findings {
-        let mode = site.config.mode_of(&finding.code).word();
-        let value = finding.value.as_deref().unwrap_or("-");
-        let text = format!(
-            "{} {}: {}; {}; mode={mode} source={} value={value}{}",
-            finding.code,
-            finding.subject,
-            finding.what,
-            finding.why,
-            finding.source,
-            site.job_text(),
-        );
-        match finding.severity {
-            Severity::Fail => log::error!("{text}"),
-            Severity::Warn | Severity::Unknown => log::warn!("{text}"),
-            Severity::Info => log::info!("{text}"),
-        }
-    }
-}
-
-fn comment(finding: &Finding) -> String {
-    format!("{} {}: {}; do={}", finding.code, finding.subject, finding.what, finding.remedy.word())
 }
 
 fn job_state(site: &Site, job_id: JobId, look: &Look, comments: Vec<String>) -> JobState {

@@ -7,11 +7,12 @@ use crate::process::Lock;
 use crate::slurm::read_gres_conf;
 use crate::state::BootState;
 use crate::{cgroup, files, kmsg, sysfs};
-use gpuward_core::health::{Expected, Finding, History, evaluate, silence, xid};
+use gpuward_core::config::Mode;
+use gpuward_core::health::{ActedEcc, Expected, Finding, History, Subject, evaluate, silence, xid};
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
-use gpuward_core::model::{GpuReading, Reading, Snapshot};
+use gpuward_core::model::{GpuReading, PciAddress, Reading, Snapshot};
 use std::path::Path;
 
 /// What a look showed.
@@ -49,6 +50,13 @@ impl Ground {
         Ground { host, gres }
     }
 
+    /// True where Slurm's GPUs of this node are another vendor's: then there is nothing to look at.
+    pub(super) fn is_other_vendor(&self, site: &Site) -> bool {
+        site.config.health.expected_gpus.is_none()
+            && self.gres.is_other_vendor()
+            && self.host.driver_gpus.is_empty()
+    }
+
     /// The GPUs that Slurm gave the job.
     pub(super) fn job_gpus(&self, site: &Site) -> GpuMap {
         let own_group = files::read_text(Path::new("/proc/self/cgroup"), 64 * 1024).unwrap_or_default();
@@ -62,6 +70,7 @@ impl Ground {
     /// Every GPU that the node shows.
     pub(super) fn all_gpus(&mut self, site: &Site) -> GpuMap {
         self.host.pci_gpus = sysfs::pci_gpus(Path::new(&site.paths.sysfs));
+        let none = Vec::new();
         let known = |pci| self.host.driver_gpus.iter().find(|gpu| gpu.pci == pci);
         let target = |&pci: &_| GpuTarget {
             gres_index: None,
@@ -69,7 +78,8 @@ impl Ground {
             pci: Some(pci),
             uuid: known(pci).and_then(|gpu| gpu.uuid.clone()),
         };
-        GpuMap { targets: self.host.pci_gpus.iter().map(target).collect(), uncertain: None }
+        let on_pci = self.host.pci_gpus.value().unwrap_or(&none);
+        GpuMap { targets: on_pci.iter().map(target).collect(), uncertain: None }
     }
 
     fn expected(&self, site: &Site) -> Expected {
@@ -107,29 +117,15 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
         gpus: if answer.gpus.is_empty() { not_asked(&map) } else { std::mem::take(&mut answer.gpus) },
         xids: boot.xids.clone(),
     };
-    let history = History { silent: before.silent.clone() };
+    let history = History { silent: before.silent.clone(), acted_ecc: before.acted_ecc.clone() };
     let recheck_s = site.config.probe.silent_recheck_s;
     let findings = evaluate(&snapshot, &expected, &history, map.certain(), recheck_s);
     boot.silent = silence::remember(&snapshot, &before.silent);
-    boot.persistence_off = persistence_off(&snapshot).unwrap_or(before.persistence_off);
+    boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
     Look { snapshot, findings, map, boot, before, answer, lock }
 }
 
 impl Look {
-    /// Notes that this finding refused a job: if the node is resumed, the same line in the kernel log does not drain
-    /// it again.
-    pub(super) fn mark_acted(&mut self, finding: &Finding) {
-        let now_ns = boottime_ns();
-        let is_it = |event: &&mut xid::XidEvent| format!("XID{}", event.xid) == finding.code;
-        for event in self.boot.xids.iter_mut().filter(is_it) {
-            event.acted_boottime_ns.get_or_insert(now_ns);
-        }
-        if finding.code == "PROBE_HANG" {
-            // A look after a resume starts from nothing, too.
-            self.boot.silent.clear();
-        }
-    }
-
     /// Saves what this look saw, if anything changed.
     pub(super) fn remember(&self, site: &Site) {
         if self.lock.is_some() && self.boot != self.before {
@@ -142,11 +138,42 @@ impl Look {
 
     /// Waits for the probe to be gone and lets the next look go ahead. Worth doing only once the verdict is out: if we
     /// are ended before, the kernel frees the lock and the next look finds the probe gone.
-    pub(super) fn settle(mut self) {
+    pub(super) fn settle(&mut self) {
         self.answer.settle();
         self.lock = None;
     }
 }
+
+/// Notes that `finding` of this look refused a job: if the node is resumed, the same evidence does not drain it again.
+///
+/// The look is settled by then, so the state is read anew: another look may have changed it.
+pub(super) fn mark_acted(site: &Site, look: &Look, finding: &Finding) {
+    let Some(_lock) = take_lock(site, Deadline::in_ms(MARK_MS)) else { return };
+    let mut boot = BootState::load(Path::new(&site.paths.run), &site.boot_id);
+    let pci = match &finding.subject {
+        Subject::Gpu { pci, .. } => *pci,
+        Subject::Node => None,
+    };
+    let now_ns = boottime_ns();
+    let of_gpu = |event: &PciAddress| pci.is_some_and(|pci| PciAddress { function: 0, ..pci } == *event);
+    for event in boot.xids.iter_mut().filter(|event| of_gpu(&event.pci)) {
+        event.acted_boottime_ns.get_or_insert(now_ns);
+    }
+    // A look after a resume starts from nothing, too.
+    boot.silent.retain(|mark| mark.pci != pci);
+    let seen = look.snapshot.gpus.iter().find(|gpu| gpu.pci() == pci && pci.is_some());
+    let errors = seen.and_then(|gpu| gpu.reading.counters.ecc_volatile_uncorr.value());
+    if let (Some(pci), Some(&errors)) = (pci, errors) {
+        boot.acted_ecc.retain(|acted| acted.pci != pci);
+        boot.acted_ecc.push(ActedEcc { pci, errors, boottime_ns: now_ns });
+    }
+    if let Err(error) = boot.save(Path::new(&site.paths.run)) {
+        log::error!("{error}; a resumed node may be drained again for what drained it now");
+    }
+}
+
+/// How long noting a refusal may wait for another look. Ours: the verdict is waiting for it.
+const MARK_MS: u64 = 300;
 
 /// The GPUs that nobody could be asked about: what the kernel log says of them still counts.
 fn not_asked(map: &GpuMap) -> Vec<ProbedGpu> {
@@ -184,6 +211,10 @@ fn read_log(site: &Site, boot: &mut BootState, deadline: Deadline) -> Reading<()
         last = Some(record.seq);
         xid::absorb(&mut xids, record.seq, record.usec, &record.message);
     });
+    let is_new = |event: &xid::XidEvent| boot.kmsg_seq.is_none_or(|seen| event.seq > seen);
+    for event in xids.iter_mut().filter(|event| is_new(event)) {
+        event.old = is_old(site, event, boot.kmsg_seq.is_none());
+    }
     (boot.kmsg_seq, boot.xids) = (last, xids);
     match read {
         Ok(()) => Reading::Value(()),
@@ -193,6 +224,17 @@ fn read_log(site: &Site, boot: &mut BootState, deadline: Deadline) -> Reading<()
         }
     }
 }
+
+/// What was seen in another mode than drain, or stood in the log for long before a first look, is not held against the
+/// node later: it may have been repaired since, and a first day in mode drain must not drain a fleet for old lines.
+fn is_old(site: &Site, event: &xid::XidEvent, first_look: bool) -> bool {
+    let age_us = (boottime_ns() / 1000).saturating_sub(event.usec);
+    let acts = site.config.mode_of(&format!("XID{}", event.xid)) == Mode::Drain;
+    !acts || (first_look && age_us > OLD_AFTER_US)
+}
+
+/// Ours: a fault of the last quarter of an hour is news, whenever gpuward begins to look.
+const OLD_AFTER_US: u64 = 15 * 60 * 1_000_000;
 
 fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
     let modes: Vec<bool> =

@@ -47,7 +47,9 @@ impl Site {
             log::error!("{text}");
         }
         let boot_id = sysfs::boot_id(Path::new(&paths.procfs));
-        let cold = BootState::load(Path::new(&paths.run), &boot_id).persistence_off;
+        let boot = BootState::load(Path::new(&paths.run), &boot_id);
+        // A GPU that was silent before anybody saw its persistence mode may just be cold: its second look is longer.
+        let cold = boot.persistence_off.unwrap_or(!boot.silent.is_empty());
         let probe_deadline_ms = if cold { config.probe.cold_deadline_ms } else { config.probe.deadline_ms };
         Site { config, paths, env, boot_id, complaint, probe_deadline_ms }
     }

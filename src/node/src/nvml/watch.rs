@@ -148,7 +148,17 @@ impl Watch {
             }
             Ended::Died(why) => {
                 end(&mut child, &self.record);
-                return Answer::nothing(ProbeOutcome::Died { why });
+                // What it said before it died stands; about the rest nobody was asked.
+                let unanswered = |gpu: &&mut ProbedGpu| gpu.silent();
+                self.answer
+                    .gpus
+                    .iter_mut()
+                    .filter(unanswered)
+                    .for_each(|gpu| gpu.reading.handle = Reading::NotRead);
+                if self.answer.node.nvml == Reading::TimedOut {
+                    self.answer.node.nvml = Reading::NotRead;
+                }
+                self.answer.outcome = ProbeOutcome::Died { why };
             }
         }
         self.answer

@@ -120,7 +120,8 @@ fn settle(name: &'static CStr, parent: u32, pipe: &OwnedFd) -> bool {
 fn close_from_3() {
     // SAFETY: close_range touches no memory. Nothing in the child uses a descriptor above 2: the parent's values that
     // own one are never dropped here, since the child ends in _exit.
-    if unsafe { libc::close_range(3, u32::MAX, 0) } == 0 {
+    // By number: glibc has the call since 2.34 only.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } == 0 {
         return;
     }
     // A kernel before 5.9.

@@ -3,8 +3,8 @@
 //! All of it loses its meaning with the boot, so it lies beside the job states and not in the folder that survives.
 
 use crate::{EdgeError, files};
-use gpuward_core::health::SilentMark;
 use gpuward_core::health::xid::XidEvent;
+use gpuward_core::health::{ActedEcc, SilentMark};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -22,8 +22,11 @@ pub struct BootState {
     pub xids: Vec<XidEvent>,
     /// Subjects that did not answer at the last look.
     pub silent: Vec<SilentMark>,
-    /// A GPU was last seen with persistence mode off, so opening one may take seconds.
-    pub persistence_off: bool,
+    /// ECC counts that drained the node.
+    pub acted_ecc: Vec<ActedEcc>,
+    /// Whether a GPU was last seen with persistence mode off, so that opening one may take seconds; `None` before any
+    /// was seen.
+    pub persistence_off: Option<bool>,
 }
 
 impl BootState {

@@ -1,5 +1,6 @@
 //! What sysfs and procfs say about the driver and its GPUs, without asking the driver.
 
+use crate::EdgeError;
 use crate::files::read_text;
 use gpuward_core::model::snapshot::{DriverGpu, HostReading};
 use gpuward_core::model::{PciAddress, Reading};
@@ -16,7 +17,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
     HostReading {
         module_loaded: module_loaded(sysfs),
         module_version: module_version(sysfs, procfs),
-        pci_gpus: Vec::new(),
+        pci_gpus: Reading::NotRead,
         driver_gpus: driver_gpus(procfs),
         kernel_log: Reading::NotRead,
     }
@@ -24,7 +25,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
 
 /// Reads the list of PCI devices, unless it is there, and where each GPU sits.
 pub fn complete(host: &mut HostReading, sysfs: &Path) {
-    if host.pci_gpus.is_empty() {
+    if host.pci_gpus == Reading::NotRead {
         host.pci_gpus = pci_gpus(sysfs);
     }
     for gpu in &mut host.driver_gpus {
@@ -67,26 +68,41 @@ fn version_in(text: &str) -> Option<String> {
     first.split_whitespace().find(is_version).map(ToOwned::to_owned)
 }
 
-/// NVIDIA's display (0x0300) and 3D (0x0302) controllers; virtual functions are not GPUs of the host.
-pub fn pci_gpus(sysfs: &Path) -> Vec<PciAddress> {
+/// NVIDIA's display (0x0300) and 3D (0x0302) controllers; virtual functions are not GPUs of the host. A folder or a
+/// device that cannot be read makes the list unknown, never shorter.
+pub fn pci_gpus(sysfs: &Path) -> Reading<Vec<PciAddress>> {
     let folder = sysfs.join("bus/pci/devices");
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-        let Some(address) = entry.file_name().to_str().and_then(|name| name.parse::<PciAddress>().ok())
-        else {
-            continue;
-        };
-        let device = folder.join(entry.file_name());
-        let is_gpu = || {
-            line(&device.join("class")).is_some_and(|c| c.starts_with("0x0300") || c.starts_with("0x0302"))
-        };
-        let is_nvidia = line(&device.join("vendor")).as_deref() == Some("0x10de");
-        if is_nvidia && is_gpu() && !device.join("physfn").exists() {
-            found.push(address);
+    let found = fs::read_dir(&folder).map_err(EdgeError::io("list", &folder)).and_then(|entries| {
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(EdgeError::io("list", &folder))?;
+            let Some(address) = entry.file_name().to_str().and_then(|name| name.parse::<PciAddress>().ok())
+            else {
+                continue;
+            };
+            if is_gpu(&folder.join(entry.file_name()))? {
+                found.push(address);
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    });
+    match found {
+        Ok(found) => Reading::Value(found),
+        Err(error) => {
+            log::warn!("{error}; GPUs on PCIe are not counted");
+            Reading::Failed(0)
         }
     }
-    found.sort_unstable();
-    found
+}
+
+fn is_gpu(device: &Path) -> Result<bool, EdgeError> {
+    let read = |name: &str| read_text(&device.join(name), MAX_BYTES);
+    if read("vendor")?.trim() != "0x10de" || device.join("physfn").exists() {
+        return Ok(false);
+    }
+    let class = read("class")?;
+    Ok(class.starts_with("0x0300") || class.starts_with("0x0302"))
 }
 
 fn driver_gpus(procfs: &Path) -> Vec<DriverGpu> {
@@ -165,7 +181,7 @@ mod tests {
         assert_eq!(host.module_loaded, Reading::Value(true));
         assert_eq!(host.module_version, Reading::Value("570.124.06".into()));
         assert_eq!(
-            host.pci_gpus.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            host.pci_gpus.value().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["0000:1b:00.0", "0000:3b:00.0"]
         );
         let [unread, known] = &host.driver_gpus[..] else { panic!() };
@@ -175,6 +191,16 @@ mod tests {
             (Some(3), Some(1), Some("4-7"))
         );
         assert_eq!(known.model.as_deref(), Some("NVIDIA H100"));
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_read_makes_the_list_unknown_and_not_shorter() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(pci_gpus(root.path()), Reading::Failed(0), "a wrong path in gpuward.toml");
+        write(root.path(), "bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n");
+        assert_eq!(pci_gpus(root.path()), Reading::Failed(0), "its class is missing");
+        write(root.path(), "bus/pci/devices/0000:3b:00.0/class", "0x030200\n");
+        assert_eq!(pci_gpus(root.path()).value().map(Vec::len), Some(1));
     }
 
     #[test]

@@ -45,6 +45,15 @@ pub fn parse_message(message: &str) -> Vec<XidLine> {
     if lines.is_empty() { fallen_off(&text).into_iter().collect() } else { lines }
 }
 
+/// The same for a record of the kernel log itself, where every line must begin with the driver's own prefix.
+///
+/// Other parts of the kernel print texts that a user chose (paths, names): one that looks like an XID in the middle of
+/// such a line is not the driver's word.
+pub fn parse_kernel_record(message: &str) -> Vec<XidLine> {
+    let anchored = message.split("\\x0a").all(|line| line.starts_with("NVRM: "));
+    if anchored { parse_message(message) } else { Vec::new() }
+}
+
 fn parse_xid(line: &str) -> Option<XidLine> {
     let (_, rest) = line.split_once("NVRM: Xid (")?;
     let (attribute, rest) = rest.split_once("): ")?;
@@ -191,6 +200,18 @@ mod tests {
         let line = "NVRM: Xid (PCI:0009:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)";
         let [XidLine::Xid { action_to, .. }] = &parse_message(line)[..] else { panic!() };
         assert_eq!(*action_to, Some(4));
+    }
+
+    #[test]
+    fn a_text_that_a_user_put_into_another_message_is_not_the_drivers_word() {
+        for line in [
+            "overlayfs: failed to resolve 'NVRM: Xid (PCI:0000:3b:00): 79, x'",
+            "overlayfs: failed to resolve 'NVRM: loading NVIDIA UNIX'",
+            "overlayfs: failed to resolve '\\x0aNVRM: Xid (PCI:0000:3b:00): 79, x'",
+        ] {
+            assert_eq!(parse_kernel_record(line), [], "{line}");
+        }
+        assert_eq!(parse_kernel_record("NVRM: Xid (PCI:0000:3b:00): 79, x").len(), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod grammar;
 
-pub use grammar::{XidLine, parse_message};
+pub use grammar::{XidLine, parse_kernel_record, parse_message};
 
 use super::finding::{Remedy, Severity};
 use crate::model::PciAddress;
@@ -31,6 +31,8 @@ pub struct CatalogueRow {
     pub class: &'static str,
     /// ignore, info, warn, fail-job-only, reset-when-idle, drain-reset, drain-reboot or drain-rma.
     pub action: &'static str,
+    /// True where newer drivers also change the GPU's recovery action for it (and print an Xid 154).
+    pub sets_recovery_action: bool,
 }
 
 impl CatalogueRow {
@@ -39,8 +41,16 @@ impl CatalogueRow {
         let number = cells.next()?;
         let (meaning, class, _user_app, action) =
             (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
+        let since = cells.nth(4)?;
         let code: &'static str = Box::leak(format!("XID{number}").into_boxed_str());
-        Some(CatalogueRow { xid: number.parse().ok()?, code, meaning, class, action })
+        Some(CatalogueRow {
+            xid: number.parse().ok()?,
+            code,
+            meaning,
+            class,
+            action,
+            sets_recovery_action: since != "-",
+        })
     }
 }
 
@@ -89,6 +99,10 @@ pub struct XidEvent {
     /// When this very event refused a job, CLOCK_BOOTTIME nanoseconds.
     #[serde(default)]
     pub acted_boottime_ns: Option<u64>,
+    /// True where it was there before gpuward might have acted on it: seen in another mode than drain, or long before a
+    /// first look. It warns and no more, unless the GPU itself confirms it.
+    #[serde(default)]
+    pub old: bool,
 }
 
 /// No node has more open events: one for each GPU and number that matters.
@@ -98,17 +112,21 @@ const MAX_OPEN: usize = 256;
 ///
 /// The same number on the same GPU counts once. An Xid 154 to "None" clears that GPU, a driver load clears the node.
 pub fn absorb(open: &mut Vec<XidEvent>, seq: u64, usec: u64, message: &str) {
-    for line in parse_message(message) {
+    for line in parse_kernel_record(message) {
         match line {
             XidLine::DriverLoaded => open.clear(),
             XidLine::Xid { pci, xid: 154, action_to: Some(0), .. } => open.retain(|event| event.pci != pci),
             XidLine::Xid { pci, xid, action_to, .. } => {
                 let text = crate::text::escape(message, 200);
-                let event = XidEvent { pci, xid, seq, usec, action_to, text, acted_boottime_ns: None };
+                let event =
+                    XidEvent { pci, xid, seq, usec, action_to, text, acted_boottime_ns: None, old: false };
                 open.retain(|known| known.pci != pci || known.xid != xid);
-                if open.len() < MAX_OPEN {
-                    open.push(event);
+                // Users' own faults must not crowd out the hardware's.
+                if open.len() >= MAX_OPEN {
+                    let least = (0..open.len()).min_by_key(|&at| judgement(open[at].xid).0);
+                    least.into_iter().for_each(|at| drop(open.remove(at)));
                 }
+                open.push(event);
             }
         }
     }
