@@ -260,7 +260,7 @@ mod killed {
         bench.node.heal();
         assert_eq!(bench.prolog(8, "0").code, Some(0));
         assert!(
-            bench.node.log().contains("prolog of job=7 was started and came to no verdict"),
+            bench.node.log().contains("gpuward-prolog of job=7 was started and came to no verdict"),
             "{}",
             bench.node.log()
         );

@@ -34,15 +34,11 @@ pub fn worker(kind: Kind, env: &JobEnv, start_boottime_ns: u64, program: &str) {
     let site = Site::of_job(kind, env, Path::new(program), Some(tell_log));
     let deadline_ms = site.probe_deadline_ms;
     tell(&format!("{}{}", say::DEADLINE, deadline_ms + AFTER_PROBE_MS));
-    let attempt = site.begin_attempt(kind.word());
     let deadline = Deadline::after(start_boottime_ns, deadline_ms);
     let (outcome, finish) = match kind {
         Kind::Prolog => before_job::run(&site, start_boottime_ns, deadline),
         Kind::Epilog => after_job::run(&site, start_boottime_ns, deadline),
     };
-    if let Some(attempt) = attempt {
-        attempt.finish();
-    }
     match outcome {
         Outcome::Pass => tell(say::PASS),
         Outcome::Refuse(why) => tell(&format!("{}{}", say::REFUSE, why.replace('\n', " "))),

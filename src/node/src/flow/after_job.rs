@@ -41,6 +41,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     if let Some(state) = &state {
         forget(files.as_ref(), state);
     }
+    look.came_to_a_verdict();
     let folder = site.paths.state.clone();
     let finish = move || {
         entry.iter().for_each(|entry| write_down(Path::new(&folder), entry));

@@ -41,6 +41,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         look.map.uncertain.as_deref().map_or("certain", |_| "partial"),
         look.findings.len(),
     );
+    look.came_to_a_verdict();
     let folder = site.paths.state.clone();
     let finish = move || {
         entry.iter().for_each(|entry| write_down(Path::new(&folder), entry));

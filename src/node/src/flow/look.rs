@@ -5,7 +5,7 @@ use crate::clock::{Deadline, boottime_ns};
 use crate::nvml::{Answer, Request, Watch};
 use crate::process::Lock;
 use crate::slurm::read_gres_conf;
-use crate::state::BootState;
+use crate::state::{Attempt, BootState};
 use crate::{cgroup, files, kmsg, sysfs};
 use gpuward_core::config::Mode;
 use gpuward_core::health::{ActedEcc, Expected, Finding, History, Subject, evaluate, silence, xid};
@@ -27,6 +27,7 @@ pub struct Look {
     boot: BootState,
     before: BootState,
     answer: Answer,
+    attempt: Option<Attempt>,
     // Held until the state is saved: a look reads, judges and writes as one.
     lock: Option<Lock>,
 }
@@ -99,7 +100,8 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
         Some(_) => start_probe(site, &map),
         None => Err(ProbeOutcome::Busy),
     };
-    // The kernel log is read while the driver is at work.
+    // Everything that can wait is done while the driver is at work.
+    let attempt = site.begin_attempt();
     let expected = ground.expected(site);
     let mut host = ground.host;
     host.kernel_log = read_log(site, &mut boot, deadline);
@@ -122,7 +124,7 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
     let findings = evaluate(&snapshot, &expected, &history, map.certain(), recheck_s);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
-    Look { snapshot, findings, map, boot, before, answer, lock }
+    Look { snapshot, findings, map, boot, before, answer, attempt, lock }
 }
 
 impl Look {
@@ -133,6 +135,13 @@ impl Look {
             if let Err(error) = saved {
                 log::error!("{error}; the next look does not know what this one saw");
             }
+        }
+    }
+
+    /// The verdict is about to be told.
+    pub(super) fn came_to_a_verdict(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            attempt.finish();
         }
     }
 
@@ -248,6 +257,7 @@ pub fn check_node(site: &Site) -> Look {
     let map = ground.all_gpus(site);
     let mut look = look(site, ground, map, Deadline::in_ms(site.probe_deadline_ms));
     look.remember(site);
+    look.came_to_a_verdict();
     look.answer.settle();
     look
 }

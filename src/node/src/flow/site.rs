@@ -21,6 +21,8 @@ pub struct Site {
     pub boot_id: String,
     /// What is wrong with gpuward.toml, where something is.
     pub complaint: Option<String>,
+    /// The program at work, as it is named in logs.
+    pub program: &'static str,
     /// How long the probe may take: longer only where persistence mode was last seen off.
     pub probe_deadline_ms: u64,
 }
@@ -51,7 +53,7 @@ impl Site {
         // A GPU that was silent before anybody saw its persistence mode may just be cold: its second look is longer.
         let cold = boot.persistence_off.unwrap_or(!boot.silent.is_empty());
         let probe_deadline_ms = if cold { config.probe.cold_deadline_ms } else { config.probe.deadline_ms };
-        Site { config, paths, env, boot_id, complaint, probe_deadline_ms }
+        Site { config, paths, env, boot_id, complaint, program: log_name, probe_deadline_ms }
     }
 
     /// The folder of files that last until the next boot, made if need be.
@@ -65,13 +67,13 @@ impl Site {
     }
 
     /// Notes down that a prolog or epilog begins, and reports those that came to no verdict.
-    pub(super) fn begin_attempt(&self, what: &str) -> Option<Attempt> {
+    pub(super) fn begin_attempt(&self) -> Option<Attempt> {
         let run = self.run().map_err(|error| log::error!("{error}")).ok()?;
         for text in take_unfinished(&run) {
             log::error!("{text}; it was killed, or the node went down");
         }
         let job = self.env.job_id.map(|job| job.0);
-        Attempt::begin(&run, what, job).map_err(|error| log::error!("{error}")).ok()
+        Attempt::begin(&run, self.program, job).map_err(|error| log::error!("{error}")).ok()
     }
 
     /// The library of this node.
