@@ -15,9 +15,9 @@ impl Series {
         Series { values }
     }
 
-    /// The values in the order of the runs.
-    pub fn values(&self) -> &[f64] {
-        &self.values
+    /// What `compare` makes of each run and the run of `other` beside it.
+    pub fn of_pairs(&self, other: &Series, compare: impl Fn(f64, f64) -> f64) -> Series {
+        Series::new(self.values.iter().zip(&other.values).map(|(a, b)| compare(*a, *b)).collect())
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -89,6 +89,6 @@ mod tests {
             *counter
         };
         let (first, second) = pairs(5, || next(&mut a), || next(&mut b));
-        assert_eq!((first.values().len(), second.values().len()), (5, 5));
+        assert_eq!((first.values.len(), second.values.len()), (5, 5));
     }
 }

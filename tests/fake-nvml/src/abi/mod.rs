@@ -19,6 +19,7 @@ mod processes;
 mod runtime;
 mod system;
 mod types;
+mod unsimulated;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
