@@ -263,6 +263,31 @@ impl Bench {
     }
 }
 
+impl Drop for Bench {
+    fn drop(&mut self) {
+        forget_copies(self.root.path());
+    }
+}
+
+/// Removes the copies of valid configuration files that gpuward keeps for files below `folder`.
+pub fn forget_copies(folder: &Path) {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for entry in fs::read_dir("/var/lib/gpuward/valid").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().contains(&name) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Removes what a job left in the default folders: a configuration that cannot be used means those.
+pub fn forget_default_state(job: u32) {
+    for entry in fs::read_dir("/run/gpuward/jobs").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&format!("{job}.")) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Runs a prepared command to its end and to the end of its standard error, as slurmd does.
 pub fn run(command: &mut Command) -> Run {
     let start = Instant::now();

@@ -1,7 +1,7 @@
 //! gpuward on a throw-away cluster: real Slurm, gpuward's own prolog, epilog and plugin, one simulated machine a node.
 
 use crate::cluster::{Cluster, ClusterBuilder, ClusterError, NodeSpec, built};
-use crate::sim::{SimNode, gpuward_toml};
+use crate::sim::{SimNode, forget_copies, gpuward_toml};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -106,7 +106,8 @@ impl StackBuilder {
         }
         let cluster = builder.start()?;
         let nodes = std::mem::take(&mut *machines.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        Ok(Stack { cluster, nodes })
+        let copies = Copies(cluster.path().to_owned());
+        Ok(Stack { cluster, nodes, _copies: copies })
     }
 }
 
@@ -126,6 +127,17 @@ pub struct Stack {
     /// The cluster.
     pub cluster: Cluster,
     nodes: Vec<(String, SimNode)>,
+    _copies: Copies,
+}
+
+/// Takes the copies of the cluster's configuration away at its end.
+#[derive(Debug)]
+struct Copies(PathBuf);
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        forget_copies(&self.0);
+    }
 }
 
 impl Stack {

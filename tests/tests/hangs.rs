@@ -1,6 +1,6 @@
 //! A driver that hangs, processes that are killed, disks that are full: the prolog comes back, and the job goes on.
 
-use gpuward_tests::sim::{Bench, Run, run};
+use gpuward_tests::sim::{Bench, Run, forget_default_state, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -335,6 +335,9 @@ mod set_up {
         assert!(run.stderr.contains("its last valid copy is in force"), "{}", run.stderr);
     }
 
+    /// Far from any job that a real slurmd on this host could have.
+    const DEFAULT_JOB: u32 = 4_000_000_007;
+
     #[test]
     fn a_configuration_that_was_never_valid_or_not_roots_observes() {
         for breakage in ["content", "link", "mode", "folder"] {
@@ -356,7 +359,8 @@ mod set_up {
                 }
             }
             bench.node.fault("[[lost]]\ngpu = 0\n");
-            let run = bench.prolog(7, "0");
+            let run = bench.prolog(DEFAULT_JOB, "0");
+            forget_default_state(DEFAULT_JOB);
             assert_eq!(run.code, Some(0), "{breakage}: {}", run.stderr);
             assert!(
                 run.stderr.contains("the defaults, which only observe, is in force"),
