@@ -288,6 +288,53 @@ pub fn forget_default_state(job: u32) {
     }
 }
 
+/// A freezer of cgroup version 1: what is in it does not die of SIGKILL. Gone with everything in it at the end.
+#[derive(Debug)]
+pub struct Freezer(PathBuf);
+
+/// A thawed process that was killed is gone at once; only a failure takes this long.
+const THAW: Duration = Duration::from_secs(10);
+
+impl Freezer {
+    /// A new one, called after `name`.
+    pub fn new(name: &str) -> Freezer {
+        let path = PathBuf::from(format!("/sys/fs/cgroup/freezer/gpuward-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("this needs root and the freezer of cgroup version 1");
+        Freezer(path)
+    }
+
+    /// Its folder, as fault scripts name it.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The processes in it.
+    pub fn members(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        text.lines().map(ToOwned::to_owned).collect()
+    }
+
+    /// Lets go what is in it, and waits until nothing is.
+    pub fn thaw(&self) {
+        fs::write(self.0.join("freezer.state"), "THAWED").expect("the freezer thaws");
+        let start = Instant::now();
+        while !self.members().is_empty() {
+            assert!(start.elapsed() < THAW, "the freezer is not empty");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("freezer.state"), "THAWED");
+        let start = Instant::now();
+        while fs::remove_dir(&self.0).is_err() && start.elapsed() < THAW {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 /// Runs a prepared command to its end and to the end of its standard error, as slurmd does.
 pub fn run(command: &mut Command) -> Run {
     let start = Instant::now();

@@ -1,6 +1,6 @@
 //! A driver that hangs, processes that are killed, disks that are full: the prolog comes back, and the job goes on.
 
-use gpuward_tests::sim::{Bench, Run, forget_default_state, run};
+use gpuward_tests::sim::{Bench, Freezer, Run, forget_default_state, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -150,37 +150,6 @@ mod driver {
     }
 }
 
-/// A freezer of cgroup version 1, gone with everything in it at the end.
-struct Freezer(PathBuf);
-
-impl Freezer {
-    fn new(name: &str) -> Freezer {
-        let path = PathBuf::from(format!("/sys/fs/cgroup/freezer/gpuward-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("this test needs root and the freezer of cgroup version 1");
-        Freezer(path)
-    }
-
-    fn members(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
-        text.lines().map(ToOwned::to_owned).collect()
-    }
-
-    fn thaw(&self) {
-        fs::write(self.0.join("freezer.state"), "THAWED").expect("the freezer thaws");
-        wait_for("the freezer is not empty", || self.members().is_empty().then_some(()));
-    }
-}
-
-impl Drop for Freezer {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("freezer.state"), "THAWED");
-        let start = Instant::now();
-        while fs::remove_dir(&self.0).is_err() && start.elapsed() < HANG {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
 #[cfg(test)]
 mod unkillable {
     use super::*;
@@ -190,7 +159,7 @@ mod unkillable {
         let freezer = Freezer::new("stuck");
         let bench = Bench::new("l40s-pcie", "drain", SHORT);
         let script =
-            format!("[[hang]]\nfunction = \"nvmlDeviceGetTemperature\"\nunkillable = {:?}\n", freezer.0);
+            format!("[[hang]]\nfunction = \"nvmlDeviceGetTemperature\"\nunkillable = {:?}\n", freezer.path());
         bench.node.fault(&script);
         let first = bench.prolog(7, "0");
         assert_eq!((first.code, first.took < HANG), (Some(0), true), "{}", first.stderr);
@@ -411,7 +380,7 @@ mod set_up {
         let freezer = Freezer::new("pipe");
         let bench = Bench::new("l40s-pcie", "drain", SHORT);
         let script =
-            format!("[[hang]]\nfunction = \"nvmlDeviceGetTemperature\"\nunkillable = {:?}\n", freezer.0);
+            format!("[[hang]]\nfunction = \"nvmlDeviceGetTemperature\"\nunkillable = {:?}\n", freezer.path());
         bench.node.fault(&script);
         let result = run(&mut bench.command("gpuward-prolog", 7, "0"));
         assert_eq!((result.code, result.took < HANG), (Some(0), true));

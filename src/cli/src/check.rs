@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     if args.json {
         let all =
             serde_json::json!({ "node": site.env.node, "verdict": verdict.0, "findings": look.findings });
-        super::print(&format!("{all:#}\n"))?;
+        super::print_json(&all)?;
     } else {
         super::print(&text(&site, &look, verdict.0))?;
     }

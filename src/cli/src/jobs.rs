@@ -34,11 +34,9 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     };
     let records = records(spools.iter().map(PathBuf::as_path).filter(|spool| has_records(spool)), args.job)?;
     if args.json {
-        let text = serde_json::to_string_pretty(&records).map_err(|error| error.to_string())?;
-        super::print(&format!("{text}\n"))?;
-    } else {
-        super::print(&table(&records).to_string())?;
+        return super::print_json(&records);
     }
+    super::print(&table(&records).to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -71,6 +71,13 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
+/// Prints a value as JSON for people and programs.
+fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, String> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| error.to_string())?;
+    print(&format!("{text}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn explain(error: &clap::Error) -> ExitCode {
     // Nothing is left to be done if even this cannot be printed.
     let _ = error.print();

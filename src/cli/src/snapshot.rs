@@ -14,7 +14,5 @@ pub struct Args {
 /// Prints the snapshot.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let look = check_node(&args.node.site()?);
-    let text = serde_json::to_string_pretty(&look.snapshot).map_err(|error| error.to_string())?;
-    super::print(&format!("{text}\n"))?;
-    Ok(ExitCode::SUCCESS)
+    super::print_json(&look.snapshot)
 }

@@ -26,9 +26,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     let mut host = read_driver(sysfs, Path::new(&site.paths.procfs));
     complete(&mut host, sysfs);
     if args.json {
-        let text = serde_json::to_string_pretty(&host.driver_gpus).map_err(|error| error.to_string())?;
-        super::print(&format!("{text}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        return super::print_json(&host.driver_gpus);
     }
     let mut table = Table::new(&["MINOR", "PCI", "UUID", "MODEL", "NUMA", "CPUS"]);
     for gpu in &host.driver_gpus {

@@ -65,7 +65,7 @@ fn tell_log(text: &str) {
     tell(&format!("{}{text}", say::LOG));
 }
 
-/// Asks the supervisor for more time: from now on, for what follows a verdict against the node.
+/// Asks the supervisor for more time, counted from now, for what follows the driver's answer.
 fn ask_for_time(start_boottime_ns: u64, more_ms: u64) {
     let since_start_ms = crate::clock::boottime_ns().saturating_sub(start_boottime_ns) / 1_000_000;
     tell(&format!("{}{}", say::DEADLINE, since_start_ms + more_ms));

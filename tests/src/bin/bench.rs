@@ -4,10 +4,10 @@
 
 use gpuward_tests::cluster::Cluster;
 use gpuward_tests::measure::{Series, pairs};
-use gpuward_tests::sim::{Bench, run};
+use gpuward_tests::sim::{Bench, Freezer, run};
 use gpuward_tests::stack::StackBuilder;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -118,27 +118,6 @@ fn eight_gpus_against_one() -> bool {
     target("8 GPUs against 1", eight.median() / one.median(), 1.5)
 }
 
-/// A freezer of cgroup version 1: what is in it does not die of SIGKILL.
-struct Freezer(PathBuf);
-
-impl Freezer {
-    fn new() -> Freezer {
-        let path = PathBuf::from(format!("/sys/fs/cgroup/freezer/gpuward-bench-{}", std::process::id()));
-        fs::create_dir(&path).expect("this needs root and the freezer of cgroup version 1");
-        Freezer(path)
-    }
-}
-
-impl Drop for Freezer {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("freezer.state"), "THAWED");
-        let start = Instant::now();
-        while fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
 /// A node that was healthy before, so that its persistence mode is known to be on and the short deadline holds.
 fn known_bench() -> Bench {
     let bench = quiet_bench("hgx-h100");
@@ -158,9 +137,10 @@ fn hung_driver() -> bool {
         line(&format!("hang in {function}"), &series);
         worst = worst.max(series.max());
     }
-    let freezer = Freezer::new();
+    let freezer = Freezer::new("bench");
     let bench = known_bench();
-    let script = format!("[[hang]]\nfunction = \"nvmlDeviceGetTemperature\"\nunkillable = {:?}\n", freezer.0);
+    let script =
+        format!("[[hang]]\nfunction = \"nvmlDeviceGetTemperature\"\nunkillable = {:?}\n", freezer.path());
     bench.node.fault(&script);
     let stuck = timed(&mut bench.command("gpuward-prolog", 1, &bench.all_gpus()));
     let blocked = timed(&mut bench.command("gpuward-prolog", 2, &bench.all_gpus()));

@@ -55,20 +55,6 @@ impl<T> Reading<T> {
             Reading::NotRead => Reading::NotRead,
         }
     }
-
-    /// Why there is no value, in words for people; `None` where there is one.
-    pub fn why_missing(&self) -> Option<String> {
-        Some(match self {
-            Reading::Value(_) => return None,
-            Reading::NotSupported => "not supported".into(),
-            Reading::NoPermission => "no permission".into(),
-            Reading::Lost => "GPU is lost".into(),
-            Reading::ResetRequired => "GPU requires a reset".into(),
-            Reading::TimedOut => "no answer before the deadline".into(),
-            Reading::Failed(code) => format!("failed with code {code}"),
-            Reading::NotRead => "not read".into(),
-        })
-    }
 }
 
 impl<T: std::fmt::Display> std::fmt::Display for Reading<T> {

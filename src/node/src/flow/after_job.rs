@@ -2,7 +2,7 @@
 
 use super::act::{Judged, judge, write_down};
 use super::look::{Ground, look};
-use super::{Finish, Outcome, Site};
+use super::{Finish, Outcome, Site, ask_for_time};
 use crate::clock::{Deadline, unix_ms};
 use crate::state::{JobFiles, has_record, write_record};
 use gpuward_core::account::{EndOfJob, record};
@@ -36,6 +36,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     if is_written {
         log::debug!("the record of this run is written already; job={job_id}");
     } else {
+        ask_for_time(start_boottime_ns, RECORD_MS);
         write(site, job_id, state.as_ref(), &look.snapshot);
     }
     if let Some(state) = &state {
@@ -49,6 +50,9 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
     };
     (outcome, Box::new(finish))
 }
+
+/// How long a slow disk may take over the record. Ours: nobody waits for an epilog but the next job of the node.
+const RECORD_MS: u64 = 2000;
 
 /// The GPUs that the prolog identified; indices are not asked again, they may have moved.
 fn gpus_of(state: &JobState) -> GpuMap {

@@ -19,8 +19,6 @@ pub struct Site {
     pub env: JobEnv,
     /// The kernel's boot id.
     pub boot_id: String,
-    /// What is wrong with gpuward.toml, where something is.
-    pub complaint: Option<String>,
     /// The program at work, as it is named in logs.
     pub program: &'static str,
     /// How long the probe may take: longer only where persistence mode was last seen off.
@@ -53,7 +51,7 @@ impl Site {
         // A GPU that was silent before anybody saw its persistence mode may just be cold: its second look is longer.
         let cold = boot.persistence_off.unwrap_or(!boot.silent.is_empty());
         let probe_deadline_ms = if cold { config.probe.cold_deadline_ms } else { config.probe.deadline_ms };
-        Site { config, paths, env, boot_id, complaint, program: log_name, probe_deadline_ms }
+        Site { config, paths, env, boot_id, program: log_name, probe_deadline_ms }
     }
 
     /// The folder of files that last until the next boot, made if need be.

@@ -1,11 +1,11 @@
-//! What the probe is asked and what it answers: one JSON text each, one line each.
+//! What the probe is asked, and what it answers: one JSON text a line.
 
 use gpuward_core::model::snapshot::GpuTarget;
 use gpuward_core::model::{GpuReading, NodeReading};
 use serde::{Deserialize, Serialize};
 
 /// What the probe is to read.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// The library's name or path.
     pub library: String,

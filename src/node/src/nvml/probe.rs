@@ -1,7 +1,7 @@
 //! The child that asks the driver.
 //!
 //! Whatever blocks in here blocks nobody else: the parent counts what came out of the pipe before the deadline. Each
-//! GPU has a thread of its own, so that a slow or hung one hides no other and eight take as long as one.
+//! GPU is read in a thread of its own, so that a slow or hung one hides no other and eight take as long as one.
 
 use super::message::{Message, Request};
 use super::read;

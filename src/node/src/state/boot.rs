@@ -32,7 +32,8 @@ pub struct BootState {
 impl BootState {
     /// Reads the state; one of another boot, or one that cannot be read, is an empty one.
     ///
-    /// Losing it costs at most a second look: the kernel log is read anew from its start.
+    /// Losing it costs little: the kernel log is read anew from its start, its old lines only warn, and silence counts
+    /// from the next look on.
     pub fn load(run: &Path, boot_id: &str) -> BootState {
         let fresh = || BootState { boot_id: boot_id.to_owned(), ..BootState::default() };
         let text = match files::read_own(&run.join("boot.json"), MAX_BYTES) {
