@@ -1,5 +1,6 @@
 //! Sets of CPUs and Linux's list notation for them.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +9,8 @@ use std::str::FromStr;
 const MAX_CPU: u32 = 8191;
 
 /// A set of CPUs (hardware threads), shown as the kernel shows it: `0-3,8`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
 impl CpuSet {
@@ -57,6 +59,20 @@ impl fmt::Display for CpuSet {
             separator = ",";
         }
         Ok(())
+    }
+}
+
+impl From<CpuSet> for String {
+    fn from(cpus: CpuSet) -> String {
+        cpus.to_string()
+    }
+}
+
+impl TryFrom<String> for CpuSet {
+    type Error = CpuSetError;
+
+    fn try_from(text: String) -> Result<Self, CpuSetError> {
+        text.parse()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the driver says about a node and about one GPU.
 
+use super::detail::GpuDetail;
 use super::{GpuUuid, PciAddress, Reading};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,8 @@ pub struct GpuReading {
     pub remap_failed: Reading<bool>,
     /// How long this GPU's readings took, microseconds.
     pub took_us: u64,
+    /// What only a look at leisure reads.
+    pub detail: Option<Box<GpuDetail>>,
 }
 
 /// Counters that only grow until a reset or a driver reload.

@@ -1,6 +1,7 @@
 //! The nouns: what a node is made of and what was read from it.
 
 pub mod cpuset;
+pub mod detail;
 pub mod gpu;
 pub mod gpu_map;
 pub mod gres_conf;
@@ -9,6 +10,7 @@ pub mod ids;
 pub mod job;
 pub mod reading;
 pub mod snapshot;
+pub mod topology;
 
 pub use cpuset::CpuSet;
 pub use gpu::{Counters, GpuReading, NodeReading};
@@ -16,3 +18,4 @@ pub use ids::{GpuUuid, GresIndex, JobId, PciAddress};
 pub use job::{JobGpu, JobState};
 pub use reading::Reading;
 pub use snapshot::Snapshot;
+pub use topology::Topology;

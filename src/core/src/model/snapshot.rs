@@ -1,5 +1,6 @@
 //! Everything that was read from a node at one moment, before anything is judged.
 
+use super::topology::HostLayout;
 use super::{GpuReading, GpuUuid, GresIndex, NodeReading, PciAddress, Reading};
 use crate::health::xid::XidEvent;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub struct HostReading {
     pub driver_gpus: Vec<DriverGpu>,
     /// Whether the kernel log could be read.
     pub kernel_log: Reading<()>,
+    /// CPUs, NUMA nodes, the PCI tree, NICs: only where a look at leisure read them.
+    pub layout: Option<HostLayout>,
 }
 
 /// One GPU in the driver's procfs list.
