@@ -6,7 +6,7 @@
 
 use crate::cluster::built;
 use gpuward_core::account::JobRecord;
-use gpuward_core::model::JobState;
+use gpuward_core::model::{JobState, SnapshotFile};
 use nvidia_ml::scenario::Machine;
 use nvidia_ml::{built_library, faults};
 use std::fs::{self, OpenOptions};
@@ -255,6 +255,23 @@ impl Bench {
     pub fn epilog(&self, job: u32, gpus: &str) -> Run {
         let mut command = self.command("gpuward-epilog", job, gpus);
         run(command.env("SLURM_JOB_EXIT_CODE2", "0:0"))
+    }
+
+    /// The admin's command on this node.
+    pub fn admin(&self, verb: &str) -> Command {
+        let mut command = Command::new(built("gpuward").unwrap_or_else(|error| panic!("{error}")));
+        command.env_clear().stdin(Stdio::null()).args([verb, "--node", NODE]);
+        command.arg("--config").arg(self.path("etc/gpuward.toml"));
+        command.arg("--slurm-conf").arg(self.path("etc/slurm.conf"));
+        command
+    }
+
+    /// What `gpuward snapshot` reads on this node.
+    pub fn snapshot(&self) -> SnapshotFile {
+        let output = self.admin("snapshot").output().expect("gpuward starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stderr);
+        SnapshotFile::parse(&text).unwrap_or_else(|error| panic!("{error}\n{said}\n{text}"))
     }
 
     /// All GPUs, as Slurm lists them.

@@ -19,6 +19,9 @@ use std::process::ExitCode;
 /// A mistake in the command line; clap's own 2 would read as "cannot tell".
 const USAGE_ERROR: u8 = 64;
 
+/// A check that came to nothing.
+const CANNOT_TELL: u8 = 2;
+
 /// GPU health, placement and accounting for Slurm.
 #[derive(Debug, Parser)]
 #[command(version)]
@@ -46,7 +49,11 @@ fn main() -> ExitCode {
     };
     run(&cli.verb).unwrap_or_else(|message| {
         eprintln!("gpuward: {message}");
-        ExitCode::FAILURE
+        match cli.verb {
+            // Its 1 says that the hardware is not fit, which nobody has seen here.
+            Verb::Check(_) => ExitCode::from(CANNOT_TELL),
+            _ => ExitCode::FAILURE,
+        }
     })
 }
 

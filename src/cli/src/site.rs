@@ -23,16 +23,19 @@ pub struct NodeArgs {
 }
 
 impl NodeArgs {
-    /// The node as configured. A missing configuration file means the defaults; a broken one is an error here, where
-    /// somebody is looking.
-    pub fn site(&self) -> Result<Site, String> {
+    /// The configuration. A missing file means the defaults; a broken one is an error here, where somebody is looking.
+    pub fn config(&self) -> Result<config::Loaded, String> {
         let named = self.config != Path::new(config::DEFAULT_PATH);
-        let loaded = if named || self.config.exists() {
-            let (_, parsed) = config::read(&self.config).map_err(|error| error.to_string())?;
-            config::Loaded { config: parsed, path: Some(self.config.clone()), complaint: None }
-        } else {
-            config::Loaded::default()
-        };
+        if !named && !self.config.exists() {
+            return Ok(config::Loaded::default());
+        }
+        let (_, parsed) = config::read(&self.config).map_err(|error| error.to_string())?;
+        Ok(config::Loaded { config: parsed, path: Some(self.config.clone()), complaint: None })
+    }
+
+    /// The node as configured.
+    pub fn site(&self) -> Result<Site, String> {
+        let loaded = self.config()?;
         let env = JobEnv {
             node: self.node.clone().unwrap_or_else(host_name),
             cluster: Some(self.cluster.clone()).filter(|name| !name.is_empty()),

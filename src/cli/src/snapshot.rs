@@ -1,10 +1,14 @@
 //! `gpuward snapshot`: everything that was read from this node, as JSON.
 
 use crate::site::NodeArgs;
-use gpuward_node::flow::check_node;
+use gpuward_core::model::SnapshotFile;
+use gpuward_node::files;
+use gpuward_node::flow::inspect_node;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// Prints everything that gpuward reads from this node, as JSON.
+/// Prints everything that gpuward can read from this node, as JSON: for a bug report, `gpuward check --snapshot`,
+/// `gpuward topo --snapshot`. It holds serial numbers, UUIDs and the ids of running processes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -13,6 +17,16 @@ pub struct Args {
 
 /// Prints the snapshot.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
-    let look = check_node(&args.node.site()?);
-    super::print_json(&look.snapshot)
+    let site = args.node.site()?;
+    let look = inspect_node(&site);
+    super::print_json(&SnapshotFile::new(&site.env.node, look.expected, look.snapshot))
+}
+
+/// A node with 16 GPUs and 64 NICs has less than a MiB.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Reads a file that `gpuward snapshot` wrote.
+pub fn read(path: &Path) -> Result<SnapshotFile, String> {
+    let text = files::read_text(path, MAX_BYTES).map_err(|error| error.to_string())?;
+    SnapshotFile::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
 }

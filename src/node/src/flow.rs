@@ -9,7 +9,7 @@ mod before_job;
 mod look;
 mod site;
 
-pub use look::{Look, check_node};
+pub use look::{Look, check_node, inspect_node};
 pub use site::Site;
 
 use crate::clock::Deadline;

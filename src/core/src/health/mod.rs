@@ -20,7 +20,7 @@ use crate::model::Snapshot;
 use crate::model::snapshot::ProbedGpu;
 
 /// What a node should be: from configuration, never from what is alive now.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Expected {
     /// How many GPUs, and which setting says so; `None` where nothing says it.
     pub gpu_count: Option<(u32, String)>,

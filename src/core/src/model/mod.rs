@@ -10,6 +10,7 @@ pub mod ids;
 pub mod job;
 pub mod reading;
 pub mod snapshot;
+pub mod snapshot_file;
 pub mod topology;
 
 pub use cpuset::CpuSet;
@@ -18,4 +19,5 @@ pub use ids::{GpuUuid, GresIndex, JobId, PciAddress};
 pub use job::{JobGpu, JobState};
 pub use reading::Reading;
 pub use snapshot::Snapshot;
+pub use snapshot_file::SnapshotFile;
 pub use topology::Topology;

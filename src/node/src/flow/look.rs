@@ -24,6 +24,8 @@ pub struct Look {
     pub findings: Vec<Finding>,
     /// Which GPUs were meant.
     pub map: GpuMap,
+    /// What the node should be.
+    pub expected: Expected,
     boot: BootState,
     before: BootState,
     answer: Answer,
@@ -93,11 +95,26 @@ impl Ground {
 /// Looks at the GPUs of `map`: the driver's answer before the deadline, the kernel log since the last look, and what
 /// the rules make of both.
 pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline) -> Look {
+    look_at(site, ground, map, (deadline, site.probe_deadline_ms), Depth::ForAJob)
+}
+
+/// How much is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// What the rules of a prolog need.
+    ForAJob,
+    /// Everything.
+    AtLeisure,
+}
+
+/// `deadline` comes with its length in milliseconds, for the report.
+fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), depth: Depth) -> Look {
+    let (deadline, deadline_ms) = deadline;
     let lock = take_lock(site, deadline);
     let before = BootState::load(Path::new(&site.paths.run), &site.boot_id);
     let mut boot = before.clone();
     let watch = match &lock {
-        Some(_) => start_probe(site, &map),
+        Some(_) => start_probe(site, &map, depth),
         None => Err(ProbeOutcome::Busy),
     };
     // Everything that can wait is done while the driver is at work.
@@ -105,9 +122,11 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
     let expected = ground.expected(site);
     let mut host = ground.host;
     host.kernel_log = read_log(site, &mut boot, deadline);
-    sysfs::complete(&mut host, Path::new(&site.paths.sysfs));
+    let sysfs = Path::new(&site.paths.sysfs);
+    sysfs::complete(&mut host, sysfs);
+    host.layout = (depth == Depth::AtLeisure).then(|| sysfs::read_layout(sysfs));
     let mut answer = match watch {
-        Ok(watch) => watch.finish(deadline, site.probe_deadline_ms),
+        Ok(watch) => watch.finish(deadline, deadline_ms),
         Err(outcome) => Answer::nothing(outcome),
     };
     let snapshot = Snapshot {
@@ -124,7 +143,7 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
     let findings = evaluate(&snapshot, &expected, &history, map.certain(), recheck_s);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
-    Look { snapshot, findings, map, boot, before, answer, attempt, lock }
+    Look { snapshot, findings, map, expected, boot, before, answer, attempt, lock }
 }
 
 impl Look {
@@ -206,8 +225,9 @@ fn take_lock(site: &Site, deadline: Deadline) -> Option<Lock> {
     }
 }
 
-fn start_probe(site: &Site, map: &GpuMap) -> Result<Watch, ProbeOutcome> {
-    let request = Request { library: site.library(), targets: map.targets.clone() };
+fn start_probe(site: &Site, map: &GpuMap, depth: Depth) -> Result<Watch, ProbeOutcome> {
+    let request =
+        Request { library: site.library(), targets: map.targets.clone(), detail: depth == Depth::AtLeisure };
     Watch::start(Path::new(&site.paths.run), &request).map_err(|error| {
         log::error!("{error}; the driver is not asked");
         ProbeOutcome::Died { why: error.to_string() }
@@ -253,9 +273,22 @@ fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
 
 /// A look at the whole node, for an admin: nothing is drained. What it saw counts for later looks as any other does.
 pub fn check_node(site: &Site) -> Look {
+    whole_node(site, site.probe_deadline_ms, Depth::ForAJob)
+}
+
+/// The same with everything that can be read: for a bug report, a topology, a simulated machine.
+pub fn inspect_node(site: &Site) -> Look {
+    whole_node(site, site.probe_deadline_ms.max(LEISURE_MS), Depth::AtLeisure)
+}
+
+/// How long a look at leisure may take. Ours: some 200 calls for each GPU, most of them microseconds, a few milliseconds;
+/// a prolog that comes meanwhile waits for it until its own deadline.
+const LEISURE_MS: u64 = 10_000;
+
+fn whole_node(site: &Site, deadline_ms: u64, depth: Depth) -> Look {
     let mut ground = Ground::read(site);
     let map = ground.all_gpus(site);
-    let mut look = look(site, ground, map, Deadline::in_ms(site.probe_deadline_ms));
+    let mut look = look_at(site, ground, map, (Deadline::in_ms(deadline_ms), deadline_ms), depth);
     look.remember(site);
     look.came_to_a_verdict();
     look.answer.settle();

@@ -5,6 +5,7 @@
 
 use super::message::{Message, Request};
 use super::read;
+use gpuward_core::model::snapshot::GpuTarget;
 use gpuward_core::model::{GpuReading, NodeReading, Reading};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -59,22 +60,40 @@ fn open(library: &str) -> (NodeReading, Option<Nvml>) {
 fn read_all(nvml: &Nvml, request: &Request) {
     let Some((last, others)) = request.targets.split_last() else { return say(&Message::End) };
     let left = &AtomicUsize::new(request.targets.len());
-    let told = |target: usize, reading: GpuReading| {
-        say(&Message::Gpu { target, reading: Box::new(reading) });
+    let done = || {
         if left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            say(&Message::End);
+            finish(nvml, request);
         }
+    };
+    let read = |target: usize, wanted: &GpuTarget| {
+        say(&Message::Gpu { target, reading: Box::new(read::gpu(nvml, wanted)) });
+        // Told apart from what a prolog needs: one call that hangs then costs the detail only.
+        if let Some(detail) = request.detail.then(|| read::more(nvml, wanted)).flatten() {
+            say(&Message::Detail { target, detail: Box::new(detail) });
+        }
+        done();
     };
     std::thread::scope(|scope| {
         for (target, wanted) in others.iter().enumerate() {
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
             // A thread that cannot be started costs its GPU the reading, nothing else.
-            if thread.spawn_scoped(scope, move || told(target, read::gpu(nvml, wanted))).is_err() {
-                told(target, GpuReading { handle: Reading::NotRead, ..GpuReading::default() });
+            if thread.spawn_scoped(scope, move || read(target, wanted)).is_err() {
+                let reading = Box::new(GpuReading { handle: Reading::NotRead, ..GpuReading::default() });
+                say(&Message::Gpu { target, reading });
+                done();
             }
         }
-        told(others.len(), read::gpu(nvml, last));
+        read(others.len(), last);
     });
+}
+
+/// Pairs of GPUs come when each of them has answered alone: a hung one would else silence all.
+fn finish(nvml: &Nvml, request: &Request) {
+    let targets = request.targets.iter().enumerate().filter(|_| request.detail);
+    for (target, own) in targets {
+        say(&Message::Peers { target, peers: read::peers(nvml, own, &request.targets) });
+    }
+    say(&Message::End);
 }
 
 /// What std gives a thread: NVML's own needs are not published, and memory that is not touched costs nothing.

@@ -1,5 +1,7 @@
 //! What is read from one GPU, and how NVML's answers become readings.
 
+use super::detail;
+use gpuward_core::model::detail::{GpuDetail, PeerReading};
 use gpuward_core::model::snapshot::GpuTarget;
 use gpuward_core::model::{Counters, GpuReading, PciAddress, Reading};
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
@@ -23,7 +25,7 @@ mod field {
     pub const REMAP_PENDING: u32 = 144;
     pub const REMAP_FAILED: u32 = 145;
     pub const RECOVERY_ACTION: u32 = 230;
-    /// All of them, for one call of the driver.
+    /// All that a prolog needs, for one call of the driver.
     pub const ALL: [u32; 11] = [
         ECC_VOLATILE_CORR,
         ECC_VOLATILE_UNCORR,
@@ -39,7 +41,7 @@ mod field {
     ];
 }
 
-/// Everything about one GPU.
+/// What a prolog needs of one GPU.
 pub fn gpu(nvml: &Nvml, target: &GpuTarget) -> GpuReading {
     let start = Instant::now();
     let mut read = match open_twice(nvml, target) {
@@ -48,6 +50,19 @@ pub fn gpu(nvml: &Nvml, target: &GpuTarget) -> GpuReading {
     };
     read.took_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     read
+}
+
+/// The rest about one GPU, for a look at leisure; nothing where it does not open.
+pub fn more(nvml: &Nvml, target: &GpuTarget) -> Option<GpuDetail> {
+    Some(detail::of_gpu(&open(nvml, target).ok()?))
+}
+
+/// Peer-to-peer status from one GPU to each of the others. A GPU that does not open is left out.
+pub fn peers(nvml: &Nvml, own: &GpuTarget, all: &[GpuTarget]) -> Vec<PeerReading> {
+    let Ok(device) = open(nvml, own) else { return Vec::new() };
+    let others = all.iter().filter(|target| target.pci != own.pci);
+    let peer = |target: &GpuTarget| Some(detail::peer(&device, target.pci?, &open(nvml, target).ok()?));
+    others.filter_map(peer).collect()
 }
 
 /// "Unknown error", "timeout", "in use" and "not ready" may pass: they get a second try 50 ms later (ours), which must
@@ -89,7 +104,7 @@ fn of_device(device: &Device<'_>, target: &GpuTarget) -> GpuReading {
 
 /// `pci` is the address that the GPU was opened by, if it was.
 fn of_whole_gpu(device: &Device<'_>, pci: Option<PciAddress>) -> GpuReading {
-    let fields = Fields::read(device);
+    let fields = Fields::read(device, &field::ALL);
     GpuReading {
         handle: Reading::Value(()),
         pci: pci.map_or_else(|| parsed(device.pci_info().map(|info| info.bus_id)), Reading::Value),
@@ -115,42 +130,50 @@ fn of_whole_gpu(device: &Device<'_>, pci: Option<PciAddress>) -> GpuReading {
         remap_pending: fields.get(field::REMAP_PENDING).map(|flag| flag != 0),
         remap_failed: fields.get(field::REMAP_FAILED).map(|flag| flag != 0),
         took_us: 0,
+        detail: None,
     }
 }
 
 /// One batch of field values: one call of the driver, a return code for each field.
-struct Fields(Result<Vec<(u32, Reading<u64>)>, Reading<u64>>);
+pub(super) struct Fields(Result<Vec<(u32, Reading<SampleValue>)>, Reading<SampleValue>>);
 
 impl Fields {
-    fn read(device: &Device<'_>) -> Fields {
-        let ids: Vec<FieldId> = field::ALL.iter().copied().map(FieldId).collect();
+    /// Reads `wanted`, ids in the numbering of CUDA 12.
+    pub(super) fn read(device: &Device<'_>, wanted: &[u32]) -> Fields {
+        let ids: Vec<FieldId> = wanted.iter().copied().map(FieldId).collect();
         let batch = match device.field_values_for(&ids) {
             Ok(batch) => batch,
             Err(error) => return Fields(Err(reading(Err(error)))),
         };
-        let of_sample =
-            |sample: Result<_, NvmlError>| sample.map_or_else(|error| reading(Err(error)), number);
-        let samples = batch.into_iter().map(|sample| of_sample(sample.and_then(|sample| sample.value)));
+        let samples = batch.into_iter().map(|sample| reading(sample.and_then(|sample| sample.value)));
         // The wrapper translates ids, so a sample goes with its question by place and not by its id.
-        Fields(Ok(field::ALL.into_iter().zip(samples).collect()))
+        Fields(Ok(wanted.iter().copied().zip(samples).collect()))
     }
 
-    fn get(&self, id: u32) -> Reading<u64> {
+    fn sample(&self, id: u32) -> Reading<SampleValue> {
         match &self.0 {
-            Err(failed) => *failed,
-            Ok(all) => {
-                all.iter().find(|(known, _)| *known == id).map_or(Reading::NotRead, |(_, value)| *value)
-            }
+            Err(failed) => failed.clone(),
+            Ok(all) => all
+                .iter()
+                .find(|(known, _)| *known == id)
+                .map_or(Reading::NotRead, |(_, value)| value.clone()),
         }
     }
-}
 
-fn number(value: SampleValue) -> Reading<u64> {
-    match value {
-        SampleValue::U32(value) => Reading::Value(u64::from(value)),
-        SampleValue::U64(value) => Reading::Value(value),
-        SampleValue::I64(value) => u64::try_from(value).map_or(Reading::NotSupported, Reading::Value),
-        SampleValue::F64(_) => Reading::NotSupported,
+    /// A number; one below 0 is none.
+    pub(super) fn get(&self, id: u32) -> Reading<u64> {
+        self.signed(id).and_then(|number| u64::try_from(number).map_or(Reading::NotSupported, Reading::Value))
+    }
+
+    /// A number that may be below 0.
+    pub(super) fn signed(&self, id: u32) -> Reading<i64> {
+        self.sample(id).and_then(|sample| match sample {
+            SampleValue::U32(value) => Reading::Value(i64::from(value)),
+            // No counter of a GPU comes near 2^63.
+            SampleValue::U64(value) => i64::try_from(value).map_or(Reading::NotSupported, Reading::Value),
+            SampleValue::I64(value) => Reading::Value(value),
+            SampleValue::F64(_) => Reading::NotSupported,
+        })
     }
 }
 
@@ -160,7 +183,12 @@ pub fn reading<T>(answer: Result<T, NvmlError>) -> Reading<T> {
         Ok(value) => return Reading::Value(value),
         Err(error) => error,
     };
-    match code(&error) {
+    of_code(code(&error))
+}
+
+/// NVML's error number as a reading without a value.
+pub(super) fn of_code<T>(code: i64) -> Reading<T> {
+    match code {
         // Not supported, function not found, no data, argument version, deprecated; invalid argument is how an old
         // driver answers a field that it does not know. None of them says anything against the GPU.
         2 | 3 | 13 | 21 | 25 | 26 => Reading::NotSupported,
@@ -172,7 +200,7 @@ pub fn reading<T>(answer: Result<T, NvmlError>) -> Reading<T> {
 }
 
 /// A text that is not what it should be counts as not supported: it identifies nothing.
-fn parsed<T: std::str::FromStr>(answer: Result<String, NvmlError>) -> Reading<T> {
+pub(super) fn parsed<T: std::str::FromStr>(answer: Result<String, NvmlError>) -> Reading<T> {
     reading(answer).and_then(|text| text.parse().map_or(Reading::NotSupported, Reading::Value))
 }
 

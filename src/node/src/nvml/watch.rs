@@ -193,6 +193,16 @@ fn take(answer: &mut Answer, message: Message) {
                 gpu.reading = *reading;
             }
         }
+        Message::Detail { target, detail } => {
+            if let Some(gpu) = answer.gpus.get_mut(target) {
+                gpu.reading.detail = Some(detail);
+            }
+        }
+        Message::Peers { target, peers } => {
+            if let Some(detail) = answer.gpus.get_mut(target).and_then(|gpu| gpu.reading.detail.as_mut()) {
+                detail.peers = peers;
+            }
+        }
         Message::End => {}
     }
 }

@@ -1,5 +1,9 @@
 //! What sysfs and procfs say about the driver and its GPUs, without asking the driver.
 
+mod layout;
+
+pub use layout::read_layout;
+
 use crate::EdgeError;
 use crate::files::read_text;
 use gpuward_core::model::snapshot::{DriverGpu, HostReading};
@@ -20,6 +24,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
         pci_gpus: Reading::NotRead,
         driver_gpus: driver_gpus(procfs),
         kernel_log: Reading::NotRead,
+        layout: None,
     }
 }
 

@@ -162,25 +162,21 @@ impl Reader {
     fn paths(&mut self) -> Vec<Vec<Path>> {
         let count = self.header.devices.len();
         let cell = |a: usize, b: usize| self.rows[a].as_ref().map_or(Path::Unknown, |row| row.cells[b]);
-        let mut torn = Vec::new();
-        let mut paths = vec![vec![Path::Same; count]; count];
-        for a in 0..count {
-            for b in 0..a {
-                let path = match (cell(a, b), cell(b, a)) {
-                    (path, Path::Unknown) | (Path::Unknown, path) => path,
-                    (one, other) if one == other => one,
-                    (one, other) => {
-                        let (a, b) = (&self.header.devices[a], &self.header.devices[b]);
-                        torn.push(format!("{b} to {a} is {other}, {a} to {b} is {one}: taken for unknown"));
-                        Path::Unknown
-                    }
-                };
-                paths[a][b] = path;
-                paths[b][a] = path;
-            }
-        }
-        self.notes.append(&mut torn);
-        paths
+        let pair = |a: usize, b: usize| match (cell(a, b), cell(b, a)) {
+            _ if a == b => Ok(Path::Same),
+            (path, Path::Unknown) | (Path::Unknown, path) => Ok(path),
+            (one, other) if one == other => Ok(one),
+            torn => Err(torn),
+        };
+        let names = &self.header.devices;
+        let torn = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).filter_map(|(a, b)| {
+            let (one, other) = pair(a, b).err()?;
+            let (a, b) = (&names[a], &names[b]);
+            Some(format!("{a} to {b} is {one}, {b} to {a} is {other}: taken for unknown"))
+        });
+        self.notes.extend(torn);
+        let row = |a: usize| (0..count).map(|b| pair(a, b).unwrap_or(Path::Unknown)).collect();
+        (0..count).map(row).collect()
     }
 
     fn missing_cells(&mut self, paths: &[Vec<Path>]) {
