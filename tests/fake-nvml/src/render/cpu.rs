@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Tree;
-use crate::scenario::{Cpu, CpuList, Machine, ScenarioError};
+use crate::scenario::{Cpu, CpuList, Machine, NumaNode, ScenarioError};
 
 pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
     cpus(machine.cpu, tree)?;
@@ -63,9 +63,11 @@ fn l3_of(cpu: Cpu, number: u32) -> u32 {
 
 fn nodes(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
     let all: CpuList = machine.numa.iter().map(|node| node.node).collect();
-    let with_cpus = machine.numa.iter().filter(|node| !node.cpus.0.is_empty());
-    let with_cpus: CpuList = with_cpus.map(|node| node.node).collect();
-    let lists = [("online", &all), ("possible", &all), ("has_memory", &all), ("has_cpu", &with_cpus)];
+    let with = |what: fn(&NumaNode) -> bool| -> CpuList {
+        machine.numa.iter().filter(|node| what(node)).map(|node| node.node).collect()
+    };
+    let (with_cpus, with_memory) = (with(|node| !node.cpus.0.is_empty()), with(|node| node.memory_mib > 0));
+    let lists = [("online", &all), ("possible", &all), ("has_memory", &with_memory), ("has_cpu", &with_cpus)];
     for (name, list) in lists {
         tree.file(&format!("sys/devices/system/node/{name}"), list)?;
     }

@@ -11,13 +11,14 @@ struct Function {
     /// Vendor in the upper half, device in the lower.
     id: u32,
     class: u32,
-    driver: Option<&'static str>,
+    driver: Option<String>,
     /// Generation and width now, and at most.
     link: [u32; 4],
 }
 
 const BRIDGE: u32 = 0x0006_0400;
 const GPU_3D: u32 = 0x0003_0200;
+const AUDIO: u32 = 0x0004_0300;
 const NVSWITCH: u32 = 0x0006_8000;
 const INFINIBAND: u32 = 0x0002_0700;
 const ETHERNET: u32 = 0x0002_0000;
@@ -26,6 +27,8 @@ const ETHERNET: u32 = 0x0002_0000;
 const ROOT_PORT_ID: u32 = 0x8086_352a;
 const SWITCH_ID: u32 = 0x1000_c030;
 const NVSWITCH_ID: u32 = 0x10de_22a3;
+/// The sound function of AD102 boards.
+const AUDIO_ID: u32 = 0x10de_22ba;
 
 const GEN5_X16: [u32; 4] = [5, 16, 5, 16];
 const GEN4_X4: [u32; 4] = [4, 4, 4, 4];
@@ -44,12 +47,19 @@ pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioE
 }
 
 fn functions(machine: &Machine) -> Vec<Function> {
-    let port =
-        |at, under, id, link| Function { at, under, id, class: BRIDGE, driver: Some("pcieport"), link };
-    let nvidia = machine.driver.loaded.then_some("nvidia");
+    let port = |at, under, id, link| Function {
+        at,
+        under,
+        id,
+        class: BRIDGE,
+        driver: Some("pcieport".into()),
+        link,
+    };
+    let nvidia = |name: &str| machine.driver.loaded.then(|| name.to_owned());
     let mut all: Vec<Function> = machine
         .root_ports
         .iter()
+        .filter(|root| !root.bare)
         .map(|root| port(root.at, None, ROOT_PORT_ID, port_link(machine, root.at)))
         .collect();
     for switch in &machine.switches {
@@ -57,12 +67,13 @@ fn functions(machine: &Machine) -> Vec<Function> {
         let down = switch.down.iter();
         all.extend(down.map(|&at| port(at, Some(switch.up), SWITCH_ID, port_link(machine, at))));
     }
-    all.extend(machine.nvswitches.iter().map(|switch| Function {
+    let nvswitches = machine.nvswitches.iter().filter(|switch| switch.under.is_some());
+    all.extend(nvswitches.map(|switch| Function {
         at: switch.pci,
-        under: Some(switch.under),
+        under: switch.under,
         id: NVSWITCH_ID,
         class: NVSWITCH,
-        driver: nvidia.map(|_| "nvidia-nvswitch"),
+        driver: nvidia("nvidia-nvswitch"),
         link: GEN4_X4,
     }));
     all.extend(machine.nics.iter().map(|nic| Function {
@@ -70,18 +81,27 @@ fn functions(machine: &Machine) -> Vec<Function> {
         under: Some(nic.under),
         id: nic.pci_id,
         class: if nic.link_layer == "InfiniBand" { INFINIBAND } else { ETHERNET },
-        driver: Some("mlx5_core"),
+        driver: Some(nic.driver.clone()),
         link: GEN5_X16,
     }));
-    all.extend(machine.gpus.iter().map(|gpu| Function {
-        at: gpu.pci,
-        under: Some(gpu.under),
-        // NVML's word holds them the other way round.
-        id: gpu.pci_device_id.rotate_left(16),
-        class: GPU_3D,
-        driver: nvidia,
-        link: gpu_link(gpu, gpu.pcie.gpu_max_generation),
-    }));
+    for gpu in &machine.gpus {
+        let link = gpu_link(gpu, gpu.pcie.gpu_max_generation);
+        let own = Function {
+            at: gpu.pci,
+            under: Some(gpu.under),
+            // NVML's word holds them the other way round.
+            id: gpu.pci_device_id.rotate_left(16),
+            class: gpu.pci_class.unwrap_or(GPU_3D),
+            driver: nvidia("nvidia"),
+            link,
+        };
+        all.push(own);
+        if gpu.audio {
+            let at = PciAddress { function: 1, ..gpu.pci };
+            let driver = Some("snd_hda_intel".to_owned());
+            all.push(Function { at, under: Some(gpu.under), id: AUDIO_ID, class: AUDIO, driver, link });
+        }
+    }
     all
 }
 
@@ -99,7 +119,9 @@ fn port_link(machine: &Machine, at: PciAddress) -> [u32; 4] {
 
 /// Folder of a function below the root, `sys/devices/pci0000:16/0000:16:01.0/...`.
 fn folder(machine: &Machine, at: PciAddress, under: Option<PciAddress>) -> String {
-    let above = under.map_or_else(Vec::new, |port| machine.ports_above(port));
+    let mut above = under.map_or_else(Vec::new, |port| machine.ports_above(port));
+    // On a root bus itself there is no port above.
+    above.retain(|&port| !machine.root_ports.iter().any(|root| root.bare && root.at == port));
     let root = above.first().copied().unwrap_or(at);
     let mut path = format!("sys/devices/{}", root.root_bus());
     for address in above.into_iter().chain([at]) {
@@ -114,7 +136,7 @@ fn up_to_sys(folder: &str) -> String {
 }
 
 fn one(machine: &Machine, function: &Function, tree: &mut Tree) -> Result<(), ScenarioError> {
-    let Function { at, under, id, class, driver, link: [generation, width, max_generation, max_width] } =
+    let Function { at, under, id, class, ref driver, link: [generation, width, max_generation, max_width] } =
         *function;
     let folder = folder(machine, at, under);
     let node = machine.numa_under(under.unwrap_or(at));
@@ -155,14 +177,16 @@ fn speed(generation: u32) -> &'static str {
 /// BARs, and AER counters of the GPU and of the port above it.
 fn gpu_extras(machine: &Machine, gpu: &Gpu, tree: &mut Tree) -> Result<(), ScenarioError> {
     let own = folder(machine, gpu.pci, Some(gpu.under));
-    let (port, _) = own.rsplit_once('/').unwrap_or_default();
+    let port = own.rsplit_once('/').map(|(above, _)| above).filter(|_| gpu.under != gpu.pci);
     for (name, (total, count)) in [
         ("aer_dev_correctable", ("TOTAL_ERR_COR", gpu.pcie.aer[0])),
         ("aer_dev_nonfatal", ("TOTAL_ERR_NONFATAL", gpu.pcie.aer[1])),
         ("aer_dev_fatal", ("TOTAL_ERR_FATAL", gpu.pcie.aer[2])),
     ] {
         tree.file(&format!("{own}/{name}"), format_args!("{total} {count}"))?;
-        tree.file(&format!("{port}/{name}"), format_args!("{total} 0"))?;
+        if let Some(port) = port {
+            tree.file(&format!("{port}/{name}"), format_args!("{total} 0"))?;
+        }
     }
     let base = 0x2000_0000_0000_u64 + (u64::from(gpu.pci.bus) << 38);
     let bar =
@@ -179,7 +203,12 @@ fn rdma(machine: &Machine, nic: &Nic, tree: &mut Tree) -> Result<(), ScenarioErr
     let folder = format!("{pci}/infiniband/{}", nic.name);
     let (state, phys) = if nic.active { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
     let port = format!("{folder}/ports/1");
-    let lanes = if nic.rate_gbps >= 400 { "4X NDR" } else { "4X HDR" };
+    let lanes = match nic.rate_gbps {
+        0..=100 => "4X EDR",
+        101..=200 => "4X HDR",
+        201..=400 => "4X NDR",
+        _ => "4X XDR",
+    };
     tree.link(&format!("{folder}/device"), &format!("../../../{}", nic.pci))?;
     tree.file(&format!("{port}/state"), state)?;
     tree.file(&format!("{port}/phys_state"), phys)?;

@@ -1,7 +1,7 @@
 //! /proc: the driver's own files, modules, boot id, uptime.
 
 use super::Tree;
-use crate::scenario::{Gpu, Machine, ScenarioError};
+use crate::scenario::{Gpu, Isa, Machine, ScenarioError};
 
 pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
     tree.file("proc/sys/kernel/random/boot_id", &machine.boot_id)?;
@@ -35,11 +35,16 @@ fn module_line(name: &str) -> String {
 /// Both wordings of the first line exist in the field; the version is the field before `Release` or the date.
 fn version(machine: &Machine) -> String {
     let version = &machine.driver.version;
+    let isa = match machine.cpu.isa {
+        Isa::X86 => "x86_64",
+        Isa::Aarch64 => "aarch64",
+        Isa::Ppc64le => "ppc64le",
+    };
     let first = if machine.driver.open {
         let build = "Release Build  (dvs-builder@build)  Wed Feb 26 01:48:22 UTC 2025";
-        format!("NVIDIA UNIX Open Kernel Module for x86_64  {version}  {build}")
+        format!("NVIDIA UNIX Open Kernel Module for {isa}  {version}  {build}")
     } else {
-        format!("NVIDIA UNIX x86_64 Kernel Module  {version}  Wed Feb 26 02:04:04 UTC 2025")
+        format!("NVIDIA UNIX {isa} Kernel Module  {version}  Wed Feb 26 02:04:04 UTC 2025")
     };
     format!("NVRM version: {first}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14) ")
 }

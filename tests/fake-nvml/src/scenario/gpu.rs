@@ -27,15 +27,20 @@ part! {
         model: String,
         /// Place in the scenario; 0-based position where nothing is stated.
         slot: Option<u32>,
-        /// `GPU-` and 36 characters.
+        /// `GPU-` and 36 characters; derived from machine and slot where nothing is stated.
         uuid: String,
         /// Board serial number; none on consumer boards.
         serial: Option<String>,
+        /// First digits of serial numbers, in models whose boards have one: the rest is derived from machine and slot
+        /// where no serial is stated. Gone after loading.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        serial_prefix: Option<String>,
         /// Address of function 0.
         pci: PciAddress,
-        /// The root port or switch port that the GPU is plugged into.
+        /// The root port or switch port that the GPU is plugged into; its own address where nothing is stated, for one
+        /// on a root bus itself.
         under: PciAddress,
-        /// N of /dev/nvidiaN.
+        /// N of /dev/nvidiaN; the slot where nothing is stated.
         minor: u32,
         /// Product name.
         name: String,
@@ -59,6 +64,10 @@ part! {
         pci_device_id: u32,
         /// Subsystem id and vendor.
         pci_subsystem_id: u32,
+        /// PCI class; 3D controller where nothing is stated, boards with a display are 0x030000.
+        pci_class: Option<u32>,
+        /// Whether function 1 is a sound device, as on boards with a display.
+        audio: bool,
         /// CPUs that the driver calls near; the CPUs of the NUMA node where nothing is stated.
         cpus: Option<CpuList>,
         /// NUMA node of the GPU's own memory (Grace only).
@@ -367,11 +376,30 @@ part! {
         pending: Option<bool>,
         /// Instances.
         devices: Vec<MigDevice>,
+        /// Profiles that a model offers: an instance that names one need not repeat its sizes. Gone after loading.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        profiles: Vec<MigProfile>,
+    }
+
+    /// One profile of MIG instances.
+    MigProfile {
+        /// `1g.10gb`.
+        name: String,
+        /// GPU slices.
+        slices: u32,
+        /// Memory slices, of eight.
+        memory_slices: u32,
+        /// Multiprocessors.
+        multiprocessors: u32,
+        /// Memory.
+        memory_mib: u64,
+        /// Most instances on one GPU.
+        max: u32,
     }
 
     /// One MIG device.
     MigDevice {
-        /// `MIG-` and 36 characters.
+        /// `MIG-` and 36 characters; derived from the GPU's and the instance ids where nothing is stated.
         uuid: String,
         /// Profile, `1g.10gb`.
         profile: String,

@@ -1,85 +1,35 @@
-//! Loading: read, merge models and defaults, fill in, validate; and the machine of one simulated node.
+//! Loading: read a machine file and the files that it names, merge them, fill in, validate.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::values::{derived_serial, derived_uuid};
+use super::source::{Source, Sources};
 use super::{Gpu, Machine, ScenarioError, validate};
 
 impl Machine {
-    /// Loads a scenario file and the model files that it names.
+    /// Loads a scenario file and the board, host and model files that it names.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let text = fs::read_to_string(path).map_err(ScenarioError::io("read", path))?;
         if path.extension().is_some_and(|extension| extension == "json") {
+            let text = fs::read_to_string(path).map_err(ScenarioError::io("read", path))?;
             return Self::parse_compact(path, &text);
         }
-        let models = path.parent().unwrap_or_else(|| Path::new("")).join("models");
-        Self::parse(path, &text, |model| {
-            let file = models.join(format!("{model}.toml"));
-            let text = fs::read_to_string(&file).map_err(ScenarioError::io("read", &file))?;
-            read_typed::<Gpu>(&file, &text)
-        })
-    }
-
-    /// The same from a text; `model` gives the table of a model by name.
-    pub(crate) fn parse(
-        path: &Path,
-        text: &str,
-        model: impl Fn(&str) -> Result<Table, ScenarioError>,
-    ) -> Result<Self, ScenarioError> {
-        let mut table = read_typed::<Self>(path, text)?;
-        let defaults = match table.remove("gpu_defaults") {
-            Some(Value::Table(defaults)) => defaults,
-            _ => Table::new(),
-        };
-        let entries = table.remove("gpus").and_then(|value| value.try_into::<Vec<Table>>().ok());
-        let mut gpus = Vec::new();
-        for entry in entries.unwrap_or_default() {
-            let name = entry.get("model").or_else(|| defaults.get("model")).and_then(Value::as_str);
-            let mut merged = match name {
-                Some(name) => model(name)?,
-                None => Table::new(),
-            };
-            merge(&mut merged, defaults.clone());
-            merge(&mut merged, entry);
-            merged.remove("model");
-            gpus.push(Value::Table(merged));
-        }
-        table.insert("gpus".into(), Value::Array(gpus));
-        let machine: Self = table.try_into().map_err(|error| ScenarioError::toml(path, text, &error))?;
-        machine.completed(path, text)
-    }
-
-    fn completed(mut self, path: &Path, text: &str) -> Result<Self, ScenarioError> {
-        self.fill_in();
-        validate::check(&self, path, text)?;
-        Ok(self)
-    }
-
-    fn fill_in(&mut self) {
-        for (position, gpu) in (0..).zip(&mut self.gpus) {
-            gpu.slot.get_or_insert(position);
-        }
-        if self.boot_id.is_empty() {
-            self.boot_id = derived_uuid(&["boot", &self.name]);
-        }
-    }
-
-    /// The same machine as another node has it: other UUIDs, serial numbers and boot id, the same for the same name.
-    pub fn for_node(&self, node: &str) -> Self {
-        let mut machine = self.clone();
-        machine.boot_id = derived_uuid(&["boot", &self.boot_id, node]);
-        for gpu in &mut machine.gpus {
-            gpu.uuid = format!("GPU-{}", derived_uuid(&[&gpu.uuid, node]));
-            gpu.serial = gpu.serial.as_deref().map(|serial| derived_serial(serial, node));
-            for mig in &mut gpu.mig.devices {
-                mig.uuid = format!("MIG-{}", derived_uuid(&[&mig.uuid, node]));
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        let mut sources =
+            Sources { layers: vec![Source::read::<Self>(path)?], models: Vec::new(), model_of: Vec::new() };
+        for kind in ["board", "host"] {
+            if let Some(part) = sources.part(folder, kind)? {
+                sources.layers.push(part);
             }
         }
-        machine
+        let table = sources.merged(folder)?;
+        let whole = |error: toml::de::Error| sources.complain("name", error.message());
+        let mut machine: Self = table.try_into().map_err(whole)?;
+        machine.fill_in();
+        validate::check(&machine).map_err(|found| sources.complain(&found.key, &found.message))?;
+        machine.forget_shorthand();
+        Ok(machine)
     }
 
     /// The text of a scenario file that needs no other file.
@@ -94,20 +44,127 @@ impl Machine {
     }
 
     fn parse_compact(path: &Path, text: &str) -> Result<Self, ScenarioError> {
-        let machine: Self = serde_json::from_str(text).map_err(|error| ScenarioError::Syntax {
+        let mut machine: Self = serde_json::from_str(text).map_err(|error| ScenarioError::Syntax {
             path: path.to_path_buf(),
             line: error.line(),
             message: error.to_string(),
         })?;
-        machine.completed(path, text)
+        machine.fill_in();
+        // One line, written by a program: the key says where.
+        validate::check(&machine).map_err(|found| ScenarioError::Invalid {
+            path: path.to_path_buf(),
+            key: found.key,
+            message: found.message,
+        })?;
+        Ok(machine)
     }
 }
 
-/// Checks a text against the schema, so that errors have a line, and returns what it states and nothing more.
-fn read_typed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<Table, ScenarioError> {
-    let wrong = |error| ScenarioError::toml(path, text, &error);
-    toml::from_str::<T>(text).map_err(wrong)?;
-    toml::from_str(text).map_err(wrong)
+impl Sources {
+    /// The file that the key `kind` names, if one does.
+    fn part(&self, folder: &Path, kind: &str) -> Result<Option<Source>, ScenarioError> {
+        let named: Vec<_> = self.layers.iter().filter_map(|layer| layer.table.get(kind)).collect();
+        let Some(name) = named.first().and_then(|name| name.as_str()) else { return Ok(None) };
+        let part = self.read::<Machine>(folder, kind, kind, name)?;
+        if let Some(key) =
+            ["board", "host"].into_iter().find(|key| *key <= kind && part.table.contains_key(*key))
+        {
+            let message = format!("the {kind} '{name}' cannot name a {key} itself");
+            return Err(self.complain(kind, &message));
+        }
+        Ok(Some(part))
+    }
+
+    /// Reads `<kind>s/<name>.toml`; a name without a file is a wrong value of `key`.
+    fn read<T: serde::de::DeserializeOwned>(
+        &self,
+        folder: &Path,
+        kind: &str,
+        key: &str,
+        name: &str,
+    ) -> Result<Source, ScenarioError> {
+        let folder = folder.join(format!("{kind}s"));
+        let file = folder.join(format!("{name}.toml"));
+        if file.is_file() {
+            return Source::read::<T>(&file);
+        }
+        let known = names_in(&folder).join(", ");
+        Err(self.complain(key, &format!("there is no {kind} '{name}'; known are {known}")))
+    }
+
+    /// Everything in one table, as a scenario that needs no other file states it.
+    fn merged(&mut self, folder: &Path) -> Result<Table, ScenarioError> {
+        let mut table = Table::new();
+        for layer in self.layers.iter().rev() {
+            merge_machine(&mut table, layer.table.clone());
+        }
+        table.remove("board");
+        table.remove("host");
+        let defaults = match table.remove("gpu_defaults") {
+            Some(Value::Table(defaults)) => defaults,
+            _ => Table::new(),
+        };
+        let mut gpus = Vec::new();
+        for (position, entry) in entries(&mut table).into_iter().enumerate() {
+            let name = entry.get("model").or_else(|| defaults.get("model")).and_then(Value::as_str);
+            let name = name.map(str::to_owned);
+            let mut merged = match &name {
+                Some(name) => self.model(folder, position, name)?,
+                None => Table::new(),
+            };
+            self.model_of.push(name);
+            merge(&mut merged, defaults.clone());
+            merge(&mut merged, entry);
+            merged.remove("model");
+            let slot = merged.get("slot").cloned().unwrap_or_else(|| integer(position));
+            merged.entry("minor").or_insert(slot);
+            gpus.push(Value::Table(merged));
+        }
+        table.insert("gpus".into(), Value::Array(gpus));
+        Ok(table)
+    }
+
+    /// What a model file states; read once.
+    fn model(&mut self, folder: &Path, gpu: usize, name: &str) -> Result<Table, ScenarioError> {
+        if let Some((_, known)) = self.models.iter().find(|(known, _)| known == name) {
+            return Ok(known.table.clone());
+        }
+        let source = self.read::<Gpu>(folder, "model", &format!("gpus[{gpu}].model"), name)?;
+        let table = source.table.clone();
+        self.models.push((name.to_owned(), source));
+        Ok(table)
+    }
+}
+
+fn integer(number: usize) -> Value {
+    Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let name = |path: PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let mut names: Vec<_> = files.filter_map(name).collect();
+    names.sort();
+    names
+}
+
+/// Takes the list of GPUs out of a machine.
+fn entries(table: &mut Table) -> Vec<Table> {
+    let gpus = table.remove("gpus").and_then(|value| value.try_into::<Vec<Table>>().ok());
+    gpus.unwrap_or_default()
+}
+
+/// Lays one file of a machine onto another: as `merge`, but GPUs one by one.
+fn merge_machine(base: &mut Table, mut over: Table) {
+    let (mut gpus, refined) = (entries(base), entries(&mut over));
+    for (position, entry) in refined.into_iter().enumerate() {
+        match gpus.get_mut(position) {
+            Some(below) => merge(below, entry),
+            None => gpus.push(entry),
+        }
+    }
+    merge(base, over);
+    base.insert("gpus".into(), Value::Array(gpus.into_iter().map(Value::Table).collect()));
 }
 
 /// Lays `over` onto `base`: tables are merged, everything else is replaced.

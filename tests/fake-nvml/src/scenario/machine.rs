@@ -5,17 +5,22 @@ use serde::{Deserialize, Serialize};
 use super::gpu::Gpu;
 use super::values::{CpuList, PciAddress};
 
-/// A whole machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A whole machine, or what a board or host file states of one. Everything has a default, so that each of these files
+/// may state a part; missing essentials are found by validation.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Machine {
-    /// What it is, for people.
+    /// What it is, for people. UUIDs and serial numbers that are not stated come from it.
     pub name: String,
+    /// Name of a file `boards/<board>.toml` beside the scenario; merged in and gone after loading.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub board: String,
+    /// Name of a file `hosts/<host>.toml` beside the scenario; merged in and gone after loading.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// Boot id as the kernel has it; derived from the name where nothing is stated.
-    #[serde(default)]
     pub boot_id: String,
     /// NVML indices: slots in NVML's order. PCI order where nothing is stated.
-    #[serde(default)]
     pub nvml_order: Vec<u32>,
     /// Driver.
     pub driver: Driver,
@@ -23,19 +28,22 @@ pub struct Machine {
     pub cpu: Cpu,
     /// NUMA nodes.
     pub numa: Vec<NumaNode>,
+    /// Distances of NUMA nodes that state none; gone after loading.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_distance: Option<NumaDistance>,
+    /// NUMA nodes of GPU memory, which have no CPUs; among the other nodes after loading.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu_memory_nodes: Vec<GpuMemoryNodes>,
     /// PCIe root ports.
     pub root_ports: Vec<RootPort>,
     /// PCIe switches.
-    #[serde(default)]
     pub switches: Vec<PcieSwitch>,
     /// NVSwitches.
-    #[serde(default)]
     pub nvswitches: Vec<NvSwitch>,
     /// RDMA devices.
-    #[serde(default)]
     pub nics: Vec<Nic>,
     /// What all GPUs of the machine have in common beyond their model; merged in and gone after loading.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_defaults: Option<Gpu>,
     /// GPUs.
     pub gpus: Vec<Gpu>,
@@ -43,40 +51,45 @@ pub struct Machine {
 
 /// The kernel driver and its library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Driver {
     /// `570.124.06`.
     pub version: String,
     /// Version of the library where it differs from the module, as after an upgrade without a reboot.
-    #[serde(default)]
     pub library_version: Option<String>,
     /// CUDA version that the driver offers, 12080 for 12.8.
     pub cuda: i32,
     /// Whether the modules are loaded.
-    #[serde(default = "yes")]
     pub loaded: bool,
     /// Open kernel module.
-    #[serde(default)]
     pub open: bool,
+    /// Exported functions that a library of this age does not have.
+    pub missing_symbols: Vec<String>,
     /// Modules in /proc/modules that exist whether the driver is loaded or not.
-    #[serde(default)]
     pub other_modules: Vec<String>,
     /// Modules of the driver.
-    #[serde(default = "nvidia_modules")]
     pub modules: Vec<String>,
 }
 
-fn yes() -> bool {
-    true
-}
-
-fn nvidia_modules() -> Vec<String> {
-    ["nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"].map(String::from).to_vec()
+impl Default for Driver {
+    fn default() -> Self {
+        let modules = ["nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"];
+        Self {
+            version: String::new(),
+            library_version: None,
+            cuda: 0,
+            loaded: true,
+            open: false,
+            missing_symbols: Vec::new(),
+            other_modules: Vec::new(),
+            modules: modules.map(String::from).to_vec(),
+        }
+    }
 }
 
 /// The CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Cpu {
     /// Sockets.
     pub sockets: u32,
@@ -87,8 +100,23 @@ pub struct Cpu {
     /// Cores that share a level-3 cache.
     pub cores_per_l3: u32,
     /// Which numbers the hardware threads have.
-    #[serde(default)]
     pub numbering: CpuNumbering,
+    /// Instruction set, as the driver's version line names it.
+    pub isa: Isa,
+}
+
+/// Instruction sets that NVIDIA ships a driver for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isa {
+    /// Intel and AMD.
+    #[default]
+    #[serde(rename = "x86_64")]
+    X86,
+    /// Grace and other Arm servers.
+    Aarch64,
+    /// POWER9.
+    Ppc64le,
 }
 
 /// How the firmware numbers hardware threads.
@@ -100,6 +128,8 @@ pub enum CpuNumbering {
     ThreadsLast,
     /// All threads of a core together: 0 and 1 are one core.
     ThreadsTogether,
+    /// Core by core over the sockets in turn, then the second threads: 0 is on socket 0, 1 on socket 1.
+    SocketsInterleaved,
 }
 
 impl Cpu {
@@ -117,6 +147,10 @@ impl Cpu {
         match self.numbering {
             CpuNumbering::ThreadsLast => cpu % self.cores(),
             CpuNumbering::ThreadsTogether => cpu / self.threads_per_core,
+            CpuNumbering::SocketsInterleaved => {
+                let core = cpu % self.cores();
+                core % self.sockets * self.cores_per_socket + core / self.sockets
+            }
         }
     }
 
@@ -127,7 +161,7 @@ impl Cpu {
 }
 
 /// A NUMA node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumaNode {
     /// Node number.
@@ -136,8 +170,40 @@ pub struct NumaNode {
     pub cpus: CpuList,
     /// Its memory.
     pub memory_mib: u64,
-    /// Distances to all nodes in the order of the list.
+    /// Distances to all nodes in the order of the list; by `numa_distance` where nothing is stated.
+    #[serde(default)]
     pub distances: Vec<u32>,
+}
+
+/// Distances of NUMA nodes by where they are. A node is 10 from itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NumaDistance {
+    /// Between nodes of one socket.
+    pub socket: u32,
+    /// Between sockets.
+    pub system: u32,
+    /// From CPUs to GPU memory of their socket.
+    #[serde(default)]
+    pub gpu_memory: u32,
+    /// From CPUs to GPU memory of another socket.
+    #[serde(default)]
+    pub far_gpu_memory: u32,
+    /// Between nodes of GPU memory.
+    #[serde(default)]
+    pub between_gpu_memory: u32,
+}
+
+/// The NUMA nodes of one GPU's memory: one for each possible MIG instance, the first holds all memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuMemoryNodes {
+    /// Node numbers.
+    pub nodes: CpuList,
+    /// Socket that the GPU hangs on.
+    pub socket: u32,
+    /// Memory of the first node.
+    pub memory_mib: u64,
 }
 
 /// A PCIe root port.
@@ -148,6 +214,9 @@ pub struct RootPort {
     pub at: PciAddress,
     /// NUMA node, -1 where the firmware does not say.
     pub numa: i32,
+    /// No port at all: the device with this address sits on the root bus itself, as in virtual machines.
+    #[serde(default)]
+    pub bare: bool,
 }
 
 /// A PCIe switch.
@@ -168,8 +237,10 @@ pub struct PcieSwitch {
 pub struct NvSwitch {
     /// Address.
     pub pci: PciAddress,
-    /// Port that it is plugged into.
-    pub under: PciAddress,
+    /// Port that it is plugged into; without one the switch is no PCI device of this machine, and its address only
+    /// tells remote ends apart.
+    #[serde(default)]
+    pub under: Option<PciAddress>,
 }
 
 /// An RDMA device with one port.
@@ -180,12 +251,13 @@ pub struct Nic {
     pub name: String,
     /// Address.
     pub pci: PciAddress,
-    /// Port that it is plugged into.
+    /// Port that it is plugged into; its own address where nothing is stated, for one on a root bus itself.
+    #[serde(default)]
     pub under: PciAddress,
     /// Network interface, `ib0` or `ens10f0`.
     #[serde(default)]
     pub net: Option<String>,
-    /// `InfiniBand` or `Ethernet`.
+    /// `InfiniBand` or `Ethernet`; `Unknown` as the kernel says of others.
     pub link_layer: String,
     /// Rate of the port.
     pub rate_gbps: u32,
@@ -195,6 +267,17 @@ pub struct Nic {
     /// Vendor and device as sysfs prints them together, 0x15b31021.
     #[serde(default = "connectx7")]
     pub pci_id: u32,
+    /// Kernel driver.
+    #[serde(default = "mlx5")]
+    pub driver: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn mlx5() -> String {
+    "mlx5_core".into()
 }
 
 fn connectx7() -> u32 {
@@ -235,6 +318,12 @@ impl Machine {
     /// A NUMA node by number.
     pub fn numa_node(&self, node: u32) -> Option<&NumaNode> {
         self.numa.iter().find(|candidate| candidate.node == node)
+    }
+
+    /// Addresses that something can be plugged into.
+    pub(super) fn ports(&self) -> impl Iterator<Item = PciAddress> + '_ {
+        let roots = self.root_ports.iter().map(|root| root.at);
+        roots.chain(self.switches.iter().flat_map(|switch| switch.down.iter().copied().chain([switch.up])))
     }
 
     /// Slots in the order of NVML's indices.

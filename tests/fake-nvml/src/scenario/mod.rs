@@ -1,14 +1,17 @@
 //! Machines as data: the schema of scenario files, loading with validation, and the machine of one simulated node.
 //!
-//! A scenario file describes one machine. What GPUs of one model have in common stands in `models/<model>.toml`
-//! beside it; what all GPUs of the machine have in common stands in `[gpu_defaults]`. A `[[gpus]]` entry says the
-//! rest and wins over both; tables are merged, lists and plain values replaced.
+//! A scenario file describes one machine. Pieces that machines share stand beside it: `models/<model>.toml` is one
+//! GPU model, `boards/<board>.toml` GPUs with their NVLinks, `hosts/<host>.toml` CPUs and NUMA nodes. The machine file
+//! wins over its board, that over its host; tables are merged, GPUs merged one by one, other lists and values replaced.
+//! A GPU is its model, then `[gpu_defaults]`, then its `[[gpus]]` entry.
 //!
 //! Called by the library itself (for the flattened file beside it), by tests and by the throw-away cluster.
 
+mod derive;
 mod gpu;
 mod load;
 mod machine;
+mod source;
 mod validate;
 mod values;
 
@@ -31,7 +34,7 @@ pub enum ScenarioError {
         /// Why it failed.
         source: std::io::Error,
     },
-    /// Not TOML, an unknown key, or a value of the wrong kind.
+    /// Not TOML, an unknown key, or a value that is wrong by itself or beside others.
     #[error("{path}:{line}: {message}")]
     Syntax {
         /// The file.
@@ -41,12 +44,12 @@ pub enum ScenarioError {
         /// What is wrong there, with the key.
         message: String,
     },
-    /// Well-formed but contradictory.
+    /// Well-formed but contradictory, in a file whose lines say nothing.
     #[error("{path}: {key}: {message}")]
     Invalid {
         /// The file.
         path: PathBuf,
-        /// The key, `gpus[3].pci`, with the line where one can be named.
+        /// The key, `gpus[3].pci`.
         key: String,
         /// What is wrong.
         message: String,
@@ -68,9 +71,19 @@ impl ScenarioError {
     /// Turns a TOML error into file, line and the text of that line.
     pub(crate) fn toml(path: &std::path::Path, text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
-        let line = text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
-        let source = text.lines().nth(line - 1).unwrap_or_default().trim();
-        let message = format!("{} in `{source}`", error.message());
+        let line = source::line_at(text, at);
+        let stated = text.lines().nth(line - 1).unwrap_or_default().trim();
+        let message = format!("{} in `{stated}`", error.message());
         Self::Syntax { path: path.to_path_buf(), line, message }
+    }
+
+    /// The same with the key in front.
+    fn at_key(self, key: Option<&str>) -> Self {
+        match (self, key) {
+            (Self::Syntax { path, line, message }, Some(key)) => {
+                Self::Syntax { path, line, message: format!("{key}: {message}") }
+            }
+            (error, _) => error,
+        }
     }
 }
