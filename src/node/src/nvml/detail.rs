@@ -65,15 +65,11 @@ mod field {
     pub const THROTTLE_POWER_BRAKE: u32 = 253;
 }
 
-const FIELDS: [u32; 11] = [
+const FIELDS: [u32; 7] = [
     field::THROTTLE_POWER,
     field::THROTTLE_THERMAL,
     field::MEMORY_TEMP,
     field::C2C_LINKS,
-    field::TLIMIT[0],
-    field::TLIMIT[1],
-    field::TLIMIT[2],
-    field::TLIMIT[3],
     field::THROTTLE_SW_THERMAL,
     field::THROTTLE_HW_THERMAL,
     field::THROTTLE_POWER_BRAKE,
@@ -82,6 +78,11 @@ const FIELDS: [u32; 11] = [
 /// A number that has to fit into 32 bits.
 fn small(number: u64) -> Reading<u32> {
     u32::try_from(number).map_or(Reading::NotSupported, Reading::Value)
+}
+
+/// A number that counts something.
+fn count(number: i64) -> Reading<u64> {
+    u64::try_from(number).map_or(Reading::NotSupported, Reading::Value)
 }
 
 /// A value only where all parts are there; else the answer of the first part that is not.
@@ -145,7 +146,7 @@ fn temp(device: &Device<'_>, fields: &Fields) -> TempReading {
         slowdown_c: threshold(TemperatureThreshold::Slowdown),
         memory_max_c: threshold(TemperatureThreshold::MemoryMax),
         gpu_max_c: threshold(TemperatureThreshold::GpuMax),
-        tlimit_c: all(field::TLIMIT.map(|id| fields.signed(id))),
+        tlimit_c: all(raw::fields(device, field::TLIMIT.map(|id| (id, 0)))),
     }
 }
 
@@ -213,7 +214,7 @@ fn nvlink(device: &Device<'_>, link: u32, up: Reading<bool>) -> NvLinkReading {
         link,
         up,
         version: raw::link_version(device, link),
-        speed_mbps,
+        speed_mbps: speed_mbps.and_then(count),
         end: raw::link_end(device, link).map(|kind| match kind {
             0 => LinkEnd::Gpu,
             1 => LinkEnd::Npu,
@@ -221,7 +222,7 @@ fn nvlink(device: &Device<'_>, link: u32, up: Reading<bool>) -> NvLinkReading {
             _ => LinkEnd::Unknown,
         }),
         end_pci: parsed(pci),
-        errors: all([replay, recovery, crc]),
+        errors: all([replay, recovery, crc].map(|errors| errors.and_then(count))),
     }
 }
 

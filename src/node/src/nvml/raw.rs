@@ -218,9 +218,10 @@ pub fn peer_status(device: &Device<'_>, other: &Device<'_>, capability: u32) -> 
     answer(code, status)
 }
 
-/// Field values with a scope, as (field, scope). The wrapper always sends scope 0. Ids are the library's own: choose
+/// Field values with a scope, as (field, scope). nvml-wrapper 0.13 always sends scope 0, and takes the type "signed int" of
+/// the temperature limits for an error. Ids are the library's own: choose
 /// only such that did not move at driver 580.82.
-pub fn fields<const N: usize>(device: &Device<'_>, wanted: [(u32, u32); N]) -> [Reading<u64>; N] {
+pub fn fields<const N: usize>(device: &Device<'_>, wanted: [(u32, u32); N]) -> [Reading<i64>; N] {
     let Ok(getter) = &device.nvml().lib().nvmlDeviceGetFieldValues else { return [Reading::NotSupported; N] };
     let mut values: [nvmlFieldValue_t; N] = wanted.map(|(field, scope)| {
         let mut value: nvmlFieldValue_t = zeroed();
@@ -237,26 +238,27 @@ pub fn fields<const N: usize>(device: &Device<'_>, wanted: [(u32, u32); N]) -> [
 }
 
 /// `nvmlValueType_t`: 0 double, 1 unsigned int, 2 unsigned long, 3 unsigned long long, 4 signed long long, 5 signed int.
-fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
+fn number(value: &nvmlFieldValue_t) -> Reading<i64> {
     if value.nvmlReturn != 0 {
         return of_code(i64::from(value.nvmlReturn));
     }
     let kind: nvmlValueType_t = value.valueType;
     match kind {
         // SAFETY: the library says that it wrote this member of the union; any bytes are a valid number.
-        1 => Reading::Value(u64::from(unsafe { value.value.uiVal })),
+        1 => Reading::Value(i64::from(unsafe { value.value.uiVal })),
         // SAFETY: as above.
-        2 => Reading::Value(unsafe { value.value.ulVal }),
+        2 => unsigned(unsafe { value.value.ulVal }),
         // SAFETY: as above.
-        3 => Reading::Value(unsafe { value.value.ullVal }),
+        3 => unsigned(unsafe { value.value.ullVal }),
         // SAFETY: as above.
-        4 => signed(unsafe { value.value.sllVal }),
+        4 => Reading::Value(unsafe { value.value.sllVal }),
         // SAFETY: as above.
-        5 => signed(i64::from(unsafe { value.value.siVal })),
+        5 => Reading::Value(i64::from(unsafe { value.value.siVal })),
         _ => Reading::NotSupported,
     }
 }
 
-fn signed(number: i64) -> Reading<u64> {
-    u64::try_from(number).map_or(Reading::NotSupported, Reading::Value)
+/// No counter of a GPU comes near 2^63.
+fn unsigned(number: u64) -> Reading<i64> {
+    i64::try_from(number).map_or(Reading::NotSupported, Reading::Value)
 }

@@ -162,16 +162,10 @@ impl Fields {
 
     /// A number; one below 0 is none.
     pub(super) fn get(&self, id: u32) -> Reading<u64> {
-        self.signed(id).and_then(|number| u64::try_from(number).map_or(Reading::NotSupported, Reading::Value))
-    }
-
-    /// A number that may be below 0.
-    pub(super) fn signed(&self, id: u32) -> Reading<i64> {
         self.sample(id).and_then(|sample| match sample {
-            SampleValue::U32(value) => Reading::Value(i64::from(value)),
-            // No counter of a GPU comes near 2^63.
-            SampleValue::U64(value) => i64::try_from(value).map_or(Reading::NotSupported, Reading::Value),
-            SampleValue::I64(value) => Reading::Value(value),
+            SampleValue::U32(value) => Reading::Value(u64::from(value)),
+            SampleValue::U64(value) => Reading::Value(value),
+            SampleValue::I64(value) => u64::try_from(value).map_or(Reading::NotSupported, Reading::Value),
             SampleValue::F64(_) => Reading::NotSupported,
         })
     }
