@@ -1,7 +1,7 @@
 //! What a scenario need not state: ids, ports, distances, sizes of MIG instances; and the machine of one node.
 
 use super::values::{derived_serial, derived_uuid};
-use super::{Gpu, Machine, MigDevice, NumaDistance, NumaNode, PciAddress};
+use super::{Gpu, Machine, MigDevice, NumaDistance, NumaNode};
 
 /// First driver branch that knows field 230, the recovery action.
 const RECOVERY_ACTION_SINCE: u32 = 560;
@@ -12,9 +12,6 @@ impl Machine {
             self.boot_id = derived_uuid(&["boot", &self.name]);
         }
         self.fill_in_nodes();
-        for nic in &mut self.nics {
-            own_place(&mut nic.under, nic.pci);
-        }
         let branch =
             self.driver.version.split('.').next().and_then(|branch| branch.parse().ok()).unwrap_or(0);
         for (position, gpu) in (0..).zip(&mut self.gpus) {
@@ -94,7 +91,6 @@ impl NumaDistance {
 impl Gpu {
     fn fill_in(&mut self, machine: &str, slot: u32) {
         let slot = slot.to_string();
-        own_place(&mut self.under, self.pci);
         if self.uuid.is_empty() {
             self.uuid = format!("GPU-{}", derived_uuid(&["gpu", machine, &slot]));
         }
@@ -121,12 +117,5 @@ impl Gpu {
 fn or_from<T: Default + PartialEq>(value: &mut T, profile: T) {
     if *value == T::default() {
         *value = profile;
-    }
-}
-
-/// A device that names no port is at its own address, on a root bus.
-fn own_place(under: &mut PciAddress, pci: PciAddress) {
-    if *under == PciAddress::default() {
-        *under = pci;
     }
 }

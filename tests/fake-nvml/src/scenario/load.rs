@@ -118,9 +118,12 @@ impl Sources {
             merged.remove("model");
             let slot = merged.get("slot").cloned().unwrap_or_else(|| integer(position));
             merged.entry("minor").or_insert(slot);
+            at_own_place(&mut merged);
             gpus.push(Value::Table(merged));
         }
         table.insert("gpus".into(), Value::Array(gpus));
+        let nics = table.get_mut("nics").and_then(Value::as_array_mut);
+        nics.into_iter().flatten().filter_map(Value::as_table_mut).for_each(at_own_place);
         Ok(table)
     }
 
@@ -133,6 +136,13 @@ impl Sources {
         let table = source.table.clone();
         self.models.push((name.to_owned(), source));
         Ok(table)
+    }
+}
+
+/// A device that names no port is at its own address, on a root bus itself.
+fn at_own_place(device: &mut Table) {
+    if let (None, Some(pci)) = (device.get("under"), device.get("pci").cloned()) {
+        device.insert("under".into(), pci);
     }
 }
 

@@ -104,10 +104,11 @@ fn ports(machine: &Machine) -> Result<(), Problem> {
             let message = format!("there is no node {}; nodes are {nodes}, -1 = not said", port.numa);
             return problem(format!("root_ports[{i}].numa"), message);
         }
-        let sits_there = |pci: PciAddress| pci == port.at;
-        let devices = machine.gpus.iter().map(|gpu| gpu.pci).chain(machine.nics.iter().map(|nic| nic.pci));
-        if port.bare && !devices.into_iter().any(sits_there) {
-            let message = format!("bare, but no GPU or NIC has the address {}", port.at);
+        let devices = (machine.gpus.iter().map(|gpu| gpu.pci))
+            .chain(machine.nics.iter().map(|nic| nic.pci))
+            .chain(machine.nvswitches.iter().map(|switch| switch.pci));
+        if port.bare && !devices.into_iter().any(|pci| pci == port.at) {
+            let message = format!("bare, but no GPU, NIC or NVSwitch has the address {}", port.at);
             return problem(format!("root_ports[{i}].at"), message);
         }
     }
@@ -122,7 +123,7 @@ fn plugs(machine: &Machine) -> Result<(), Problem> {
     let (switches, nics) = (machine.switches.iter().enumerate(), machine.nics.iter().enumerate());
     let nvswitches = machine.nvswitches.iter().enumerate();
     plugs.extend(switches.map(|(i, s)| (named("switches", i), s.under, None)));
-    plugs.extend(nvswitches.filter_map(|(i, s)| Some((named("nvswitches", i), s.under?, None))));
+    plugs.extend(nvswitches.filter_map(|(i, s)| Some((named("nvswitches", i), s.under?, Some(s.pci)))));
     plugs.extend(nics.map(|(i, n)| (named("nics", i), n.under, Some(n.pci))));
     plugs.extend(machine.gpus.iter().enumerate().map(|(i, g)| (named("gpus", i), g.under, Some(g.pci))));
     let bare = |port| machine.root_ports.iter().any(|root| root.bare && root.at == port);
