@@ -69,8 +69,7 @@ impl Sources {
         if let Some(key) =
             ["board", "host"].into_iter().find(|key| *key <= kind && part.table.contains_key(*key))
         {
-            let message = format!("the {kind} '{name}' cannot name a {key} itself");
-            return Err(self.complain(kind, &message));
+            return Err(part.complain(key, &format!("a {kind} cannot name a {key} itself")));
         }
         Ok(Some(part))
     }

@@ -32,6 +32,12 @@ impl Source {
         Ok(Self { path: path.to_path_buf(), text, table })
     }
 
+    /// A complaint about a key of this file.
+    pub(super) fn complain(&self, key: &str, message: &str) -> ScenarioError {
+        let (_, line) = self.find(&steps_of(key));
+        ScenarioError::Syntax { path: self.path.clone(), line, message: format!("{key}: {message}") }
+    }
+
     /// How many of the steps this file states, and the line of the last of them.
     fn find(&self, steps: &[Step]) -> (usize, usize) {
         let found = DeTable::parse(&self.text).map_or((0, 0), |table| walk(table.get_ref(), steps));
