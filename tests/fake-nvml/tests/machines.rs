@@ -10,7 +10,6 @@ use std::fs;
 use std::path::Path;
 
 use common::{SCENARIOS, scenario};
-use nvidia_ml::engine::{Level, common_ancestor};
 use nvidia_ml::scenario::{Machine, PciAddress};
 
 fn load(name: &str) -> Machine {
@@ -32,21 +31,6 @@ fn all_machines() -> Vec<String> {
 fn read(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).trim().to_owned()
-}
-
-fn load_text(text: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(
-        scenario("models").with_extension("").canonicalize().unwrap(),
-        folder.path().join("models"),
-    )
-    .unwrap();
-    let path = folder.path().join("machine.toml");
-    fs::write(&path, text).unwrap();
-    match Machine::load(&path) {
-        Ok(_) => "fine".into(),
-        Err(error) => error.to_string().replace(&folder.path().display().to_string(), ""),
-    }
 }
 
 #[test]
@@ -74,88 +58,192 @@ fn simulated_nodes_have_ids_of_their_own_and_keep_them() {
     assert_eq!(nodes[0], machine.for_node("node1"));
 }
 
-#[test]
-fn messages_name_file_line_and_key() {
-    let good = fs::read_to_string(scenario("l40s-pcie")).unwrap();
-    assert_eq!(load_text(&good), "fine");
-    let unknown = load_text(&good.replace("minor = 2", "minro = 2"));
-    assert!(unknown.starts_with("/machine.toml:") && unknown.contains("unknown field `minro`"), "{unknown}");
-    let line = good.lines().position(|line| line == "minor = 2").unwrap() + 1;
-    assert!(unknown.contains(&format!("machine.toml:{line}:")), "{unknown}");
-    let kind = load_text(&good.replace("sockets = 2", "sockets = \"two\""));
-    assert!(kind.contains("in `sockets = \"two\"`"), "{kind}");
-    let address = load_text(&good.replace("pci = \"0000:81:00.0\"", "pci = \"0000:81:40.0\""));
-    assert!(address.contains("'0000:81:40.0' is not a PCI address"), "{address}");
-    let twice = load_text(&good.replace("0000:81:00.0", "0000:21:00.0"));
-    assert!(twice.contains("0000:21:00.0 is used twice") && twice.contains("line "), "{twice}");
-    let port = load_text(&good.replace("under = \"0000:80:01.1\"", "under = \"0000:80:02.1\""));
-    assert!(port.contains("gpus[2].under: 0000:80:02.1 is no root port"), "{port}");
-    let model = load_text(&good.replace("model = \"l40s\"", "model = \"l40x\""));
-    assert!(model.contains("cannot read /models/l40x.toml"), "{model}");
-    let minor = load_text(&good.replace("minor = 2", "minor = 1"));
-    assert!(minor.contains("slot or minor is used twice"), "{minor}");
-}
+/// Slot, UUID, serial number, PCI address, port and minor number as other tests and outside scripts know them.
+type Identity = (&'static str, &'static str, &'static str, &'static str, u32);
+
+const STANDING: [(&str, &[Identity]); 2] = [
+    (
+        "hgx-h100",
+        &[
+            ("GPU-5bc5a273-2709-92df-5232-6e6c70650302", "1652923054501", "0000:1b:00.0", "0000:18:01.0", 2),
+            ("GPU-4112625c-38d4-9034-a169-c3591e8e0d28", "1652923054538", "0000:3d:00.0", "0000:3a:01.0", 3),
+            ("GPU-55e2de69-0bae-326b-417a-bb2e43c70e0a", "1652923054575", "0000:4e:00.0", "0000:4b:01.0", 0),
+            ("GPU-50074cfa-9948-4a0f-42a8-c1b233d9c4ae", "1652923054612", "0000:5f:00.0", "0000:5c:01.0", 1),
+            ("GPU-a184c31f-fd6a-3195-91a0-0d2be7a6d4d6", "1652923054649", "0000:9d:00.0", "0000:9a:01.0", 6),
+            ("GPU-5b9d5564-47fa-07a4-3a79-9647a04217d4", "1652923054686", "0000:bd:00.0", "0000:ba:01.0", 7),
+            ("GPU-1eda1244-2d91-14d6-783d-ecab4c2c25df", "1652923054723", "0000:cd:00.0", "0000:ca:01.0", 4),
+            ("GPU-5a4a698e-1cb9-fef1-6e6e-560a46f14409", "1652923054760", "0000:dd:00.0", "0000:da:01.0", 5),
+        ],
+    ),
+    (
+        "l40s-pcie",
+        &[
+            ("GPU-b052728c-7f1b-c136-2cd5-ec9672c81d4f", "1321423002817", "0000:01:00.0", "0000:00:01.1", 0),
+            ("GPU-aeb27127-164c-7267-05fc-360b735d0b59", "1321423002870", "0000:21:00.0", "0000:20:01.1", 1),
+            ("GPU-6471b463-7997-3142-9b05-83ffb5868fff", "1321423002923", "0000:81:00.0", "0000:80:01.1", 2),
+            ("GPU-6aed8ab0-3fcb-3a77-6a2c-a13b2f1c9e30", "1321423002976", "0000:a1:00.0", "0000:a0:01.1", 3),
+        ],
+    ),
+];
 
 #[test]
-fn the_hgx_machine_has_the_distances_of_its_matrix() {
-    let machine = load("hgx-h100");
-    // Index of the only near NIC of each GPU.
-    for (gpu, near) in machine.gpus.iter().zip([0, 1, 2, 5, 6, 7, 8, 9]) {
-        for (number, nic) in machine.nics.iter().enumerate() {
-            let level = common_ancestor(&machine, gpu.under, nic.under);
-            assert_eq!(level == Level::Single, number == near, "GPU{} NIC{number}: {level:?}", gpu.slot());
+fn standing_machines_keep_their_ids() {
+    for (name, identities) in STANDING {
+        let machine = load(name);
+        assert_eq!(machine.gpus.len(), identities.len());
+        for (gpu, (uuid, serial, pci, under, minor)) in machine.gpus.iter().zip(identities) {
+            assert_eq!((gpu.uuid.as_str(), gpu.serial.as_deref(), gpu.minor), (*uuid, Some(*serial), *minor));
+            assert_eq!((gpu.pci.to_string().as_str(), gpu.under.to_string().as_str()), (*pci, *under));
         }
     }
-    let minors: Vec<_> = machine.gpus.iter().map(|gpu| gpu.minor).collect();
-    assert_ne!(minors, [0, 1, 2, 3, 4, 5, 6, 7]);
-    let names: Vec<_> = machine.nics.iter().map(|nic| nic.pci).collect();
-    assert!(names.is_sorted(), "mlx5 numbers follow PCI order");
+    let hgx = load("hgx-h100");
+    let switches: Vec<_> = hgx.nvswitches.iter().map(|switch| switch.pci.to_string()).collect();
+    assert_eq!(switches, ["0000:07:00.0", "0000:08:00.0", "0000:09:00.0", "0000:0a:00.0"]);
+    assert!(
+        hgx.gpus
+            .iter()
+            .all(|gpu| gpu.nvlink.links.iter().map(|group| group.links.0.len()).sum::<usize>() == 18)
+    );
 }
 
 #[test]
-fn the_l40s_machine_has_the_distances_of_its_matrix() {
-    let machine = load("l40s-pcie");
-    let ports: Vec<PciAddress> =
-        machine.gpus.iter().map(|gpu| gpu.under).chain(machine.nics.iter().map(|nic| nic.under)).collect();
-    let (node, system) = (Level::Node, Level::System);
-    let expected = [
-        [node, system, system, system, system],
-        [system, system, system, system, system],
-        [system, system, node, node, node],
-    ];
-    for (row, levels) in expected.iter().enumerate() {
-        for (column, level) in levels.iter().enumerate().skip(row) {
-            assert_eq!(
-                common_ancestor(&machine, ports[row], ports[column + 1]),
-                *level,
-                "{row} {}",
-                column + 1
+fn ids_that_are_not_stated_differ_between_machines_and_gpus_and_stay() {
+    let mut uuids = HashSet::new();
+    let mut serials = HashSet::new();
+    let mut gpus = 0;
+    for name in all_machines() {
+        let machine = load(&name);
+        assert_eq!(machine.name, name);
+        for gpu in &machine.gpus {
+            gpus += 1;
+            uuids.insert(gpu.uuid.clone());
+            let expected = if gpu.name.contains("GeForce") { None } else { Some(13) };
+            assert_eq!(gpu.serial.as_ref().map(String::len), expected, "{name}");
+            serials.extend(gpu.serial.clone());
+        }
+        assert_eq!(machine, load(&name));
+    }
+    let with_serial = gpus - 8 - 8 - 5;
+    // The two GPUs of a GB200 board share one.
+    assert_eq!((uuids.len(), serials.len()), (gpus, with_serial - 2));
+}
+
+#[test]
+fn features_are_those_of_the_product() {
+    const VOLTA: u32 = 5;
+    const AMPERE: u32 = 7;
+    const HOPPER: u32 = 9;
+    for name in all_machines() {
+        let machine = load(&name);
+        let branch: u32 = machine.driver.version.split('.').next().unwrap().parse().unwrap();
+        for gpu in &machine.gpus {
+            let data_centre = !gpu.name.contains("GeForce");
+            let age = gpu.architecture;
+            let has = |what: &str, has: bool, expected: bool| {
+                assert_eq!(has, expected, "{name}: {what} of {}", gpu.name);
+            };
+            has("energy counter", gpu.power.energy_base_mj.is_some(), age >= VOLTA);
+            has("GPM", gpu.gpm, age >= HOPPER);
+            has("ECC", gpu.ecc.enabled == Some(true), data_centre);
+            has("row remapping", gpu.remap.is_some(), age >= AMPERE && data_centre);
+            has("page retirement", gpu.retired.is_some(), age < AMPERE && data_centre);
+            has("recovery action", gpu.recovery_action.is_some(), branch >= 560);
+            let mig = ["A100", "A30", "H100", "B200", "GH200"].iter().any(|model| gpu.name.contains(model));
+            has("MIG", gpu.mig.max_devices == 7, mig);
+            let on_switches = gpu
+                .nvlink
+                .links
+                .iter()
+                .any(|group| machine.nvswitches.iter().any(|switch| switch.pci == group.to));
+            has("fabric", gpu.fabric.is_some(), age >= HOPPER && on_switches);
+            has("limits as distances", gpu.temp.tlimit_c.is_some(), age > AMPERE);
+            has("application clocks", gpu.clocks.app_default_mhz.is_some(), data_centre);
+            has("open module", machine.driver.open, age >= 10 || name == "gh200-quad");
+            let links: usize = gpu.nvlink.links.iter().map(|group| group.links.0.len()).sum();
+            has("NVLink", gpu.nvlink.version.is_some(), links > 0);
+        }
+    }
+}
+
+#[test]
+fn no_machine_has_a_fault_of_its_own() {
+    for name in all_machines() {
+        for gpu in &load(&name).gpus {
+            let errors = [&gpu.ecc.dram, &gpu.ecc.sram];
+            assert!(errors.iter().all(|counts| **counts == Default::default()), "{name}");
+            let remap = gpu.remap.as_ref();
+            assert!(
+                remap.is_none_or(|remap| !remap.pending && !remap.failure && remap.histogram[1..] == [0; 4])
             );
+            assert!(gpu.retired.as_ref().is_none_or(|retired| *retired == Default::default()));
+            assert!(matches!(gpu.recovery_action, None | Some(0)));
+            assert!(gpu.fabric.as_ref().is_none_or(|fabric| (fabric.state, fabric.status) == (3, 0)));
+            assert!(gpu.nvlink.down.0.is_empty() && gpu.nvlink.errors.is_empty());
+            assert_eq!((gpu.pcie.width, gpu.pcie.generation), (gpu.pcie.max_width, gpu.pcie.max_generation));
+            assert_eq!((gpu.pcie.replay, gpu.pcie.aer, gpu.pcie.errors), (0, [0; 3], [0; 11]));
+            let idle_generation = if gpu.clocks.idle_pstate == 0 { gpu.pcie.generation } else { 1 };
+            assert_eq!(gpu.pcie.idle_generation, idle_generation, "{name}: only in low power");
+            assert!(
+                gpu.persistence && gpu.compute_mode == 0 && gpu.processes.is_empty() && !gpu.inforom_corrupt
+            );
+            assert!(gpu.temp.gpu_busy_c < gpu.temp.slowdown_c.unwrap() && gpu.temp.gpu_c < 45);
+            assert!(
+                gpu.temp.slowdown_c < gpu.temp.shutdown_c && gpu.temp.memory_busy_c <= gpu.temp.memory_max_c
+            );
+            let power = &gpu.power;
+            assert!(power.idle_mw < power.busy_mw && power.busy_mw <= u64::from(power.default_limit_mw));
+            assert!(
+                power.min_limit_mw < power.default_limit_mw && power.default_limit_mw <= power.max_limit_mw
+            );
+            assert!(gpu.mig.pending.is_none() && gpu.ecc.pending.is_none());
         }
     }
-    assert_eq!(common_ancestor(&machine, ports[4], ports[5]), Level::Single);
+}
+
+#[test]
+fn instances_of_the_mig_machine_have_the_sizes_of_their_profiles() {
+    let machine = load("mig-a100");
+    let layouts: Vec<Vec<_>> = (machine.gpus.iter())
+        .map(|gpu| gpu.mig.devices.iter().map(|mig| (mig.profile.as_str(), mig.gpu_instance)).collect())
+        .collect();
+    assert_eq!(layouts[0], [7, 8, 9, 10, 11, 12, 13].map(|instance| ("1g.5gb", instance)));
+    assert_eq!(layouts[1], [("4g.20gb", 1), ("3g.20gb", 2)]);
+    assert_eq!(layouts[2], [("3g.20gb", 2), ("2g.10gb", 3), ("2g.10gb", 4)]);
+    assert!(layouts[3].is_empty() && !machine.gpus[3].mig.enabled);
+    let of = |gpu: usize, device: usize| {
+        let mig = &machine.gpus[gpu].mig.devices[device];
+        (mig.slices, mig.multiprocessors, mig.memory_mib)
+    };
+    assert_eq!(
+        (of(0, 0), of(1, 0), of(1, 1), of(2, 1)),
+        ((1, 14, 4864), (4, 56, 20096), (3, 42, 20096), (2, 28, 9984))
+    );
+    let uuids: HashSet<_> =
+        machine.gpus.iter().flat_map(|gpu| &gpu.mig.devices).map(|mig| &mig.uuid).collect();
+    assert_eq!(uuids.len(), 12);
 }
 
 #[test]
 fn the_rendered_tree_is_as_the_kernel_shows_it() {
     for name in all_machines() {
         let machine = load(&name);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tree_folder();
         let root = folder.path();
         machine.render(root).unwrap();
         assert_eq!(read(root.join("proc/sys/kernel/random/boot_id")), machine.boot_id);
         let driver = read(root.join("proc/driver/nvidia/version"));
-        assert!(
-            driver.starts_with("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  "),
-            "{driver}"
-        );
-        assert_eq!(read(root.join("sys/module/nvidia/version")), "570.124.06");
+        assert!(driver.contains(&format!("  {}  ", machine.driver.version)), "{driver}");
+        assert_eq!(driver.contains("aarch64"), name.starts_with('g'), "{driver}");
+        assert_eq!(read(root.join("sys/module/nvidia/version")), machine.driver.version);
         for gpu in &machine.gpus {
             let information = read(root.join(format!("proc/driver/nvidia/gpus/{}/information", gpu.pci)));
             assert!(information.contains(&format!("GPU UUID: \t {}\n", gpu.uuid)), "{information}");
             let pci = root.join("sys/bus/pci/devices").join(gpu.pci.to_string());
             assert_eq!(read(pci.join("vendor")), "0x10de");
-            assert_eq!(read(pci.join("class")), "0x030200");
+            let display = gpu.name.contains("GeForce");
+            assert_eq!(read(pci.join("class")), if display { "0x030000" } else { "0x030200" });
+            let sound = PciAddress { function: 1, ..gpu.pci };
+            assert_eq!(pci.with_file_name(sound.to_string()).exists(), display);
             let node = machine.numa_under(gpu.under).unwrap();
             assert_eq!(read(pci.join("numa_node")), node.to_string());
             assert_eq!(
@@ -163,8 +251,14 @@ fn the_rendered_tree_is_as_the_kernel_shows_it() {
                 read(root.join(format!("sys/devices/system/node/node{node}/cpulist")))
             );
             let real = fs::canonicalize(&pci).unwrap();
-            assert_eq!(real.parent().unwrap().file_name().unwrap().to_str().unwrap(), gpu.under.to_string());
-            assert_eq!(read(real.parent().unwrap().join("current_link_width")), "16");
+            let above = real.parent().unwrap();
+            if gpu.under == gpu.pci {
+                assert_eq!(above.file_name().unwrap().to_str().unwrap(), gpu.pci.root_bus());
+                assert!(!above.join("class").exists() && !above.join("aer_dev_fatal").exists());
+            } else {
+                assert_eq!(above.file_name().unwrap().to_str().unwrap(), gpu.under.to_string());
+                assert_eq!(read(above.join("current_link_width")), "16");
+            }
             assert!(fs::canonicalize(pci.join("driver")).unwrap().ends_with("bus/pci/drivers/nvidia"));
         }
         for nic in &machine.nics {
@@ -182,7 +276,7 @@ fn the_rendered_tree_is_as_the_kernel_shows_it() {
 
 #[test]
 fn cpus_of_the_hgx_machine_are_numbered_threads_last() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tree_folder();
     load("hgx-h100").render(folder.path()).unwrap();
     let cpu = |number: u32, file: &str| {
         read(folder.path().join(format!("sys/devices/system/cpu/cpu{number}/{file}")))
@@ -194,11 +288,74 @@ fn cpus_of_the_hgx_machine_are_numbered_threads_last() {
     assert_eq!(cpu(0, "cache/index3/shared_cpu_list"), "0-55,112-167");
 }
 
+/// A folder for a rendered tree. A tree has thousands of small files, which take seconds on a disk.
+fn tree_folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// Files of CPUs and NUMA nodes below `sys/devices/system`.
+fn system(name: &str, files: &[(&str, &str)]) {
+    let folder = tree_folder();
+    load(name).render(folder.path()).unwrap();
+    for (file, text) in files {
+        assert_eq!(read(folder.path().join("sys/devices/system").join(file)), *text, "{name}: {file}");
+    }
+}
+
+#[test]
+fn cpus_and_nodes_of_odd_machines_are_numbered_as_there() {
+    system(
+        "h100-4x-snc4",
+        &[
+            ("cpu/cpu6/topology/physical_package_id", "0"),
+            ("cpu/cpu6/topology/core_id", "3"),
+            ("cpu/cpu5/topology/physical_package_id", "1"),
+            ("cpu/cpu5/topology/thread_siblings_list", "5"),
+            ("cpu/cpu1/cache/index3/shared_cpu_list", "1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31"),
+            ("node/node3/cpulist", "6,14,22,30"),
+            ("node/node3/distance", "12 12 12 10 21 21 21 21"),
+        ],
+    );
+    system(
+        "ac922-smt4",
+        &[
+            ("cpu/cpu82/topology/thread_siblings_list", "80-83"),
+            ("cpu/cpu82/topology/physical_package_id", "1"),
+            ("cpu/cpu82/cache/index3/shared_cpu_list", "80-87"),
+            ("node/online", "0,8"),
+            ("node/node8/distance", "40 10"),
+        ],
+    );
+    system(
+        "dgx-a100",
+        &[
+            ("cpu/cpu200/topology/thread_siblings_list", "72,200"),
+            ("cpu/cpu200/cache/index3/shared_cpu_list", "72-75,200-203"),
+            ("node/node3/distance", "12 12 12 10 32 32 32 32"),
+        ],
+    );
+    system(
+        "gb200-tray",
+        &[
+            ("node/online", "0-33"),
+            ("node/has_cpu", "0-1"),
+            ("node/has_memory", "0-2,10,18,26"),
+            ("node/node26/cpulist", ""),
+            ("cpu/cpu72/topology/thread_siblings_list", "72"),
+        ],
+    );
+    let folder = tree_folder();
+    load("gb200-tray").render(folder.path()).unwrap();
+    let distances = read(folder.path().join("sys/devices/system/node/node0/distance"));
+    assert!(distances.starts_with("10 40 80 80") && distances.ends_with("120 120"), "{distances}");
+}
+
 #[test]
 fn without_a_driver_there_is_no_trace_of_one() {
     let mut machine = load("hgx-h100");
     machine.driver.loaded = false;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tree_folder();
     // Over a tree with a driver: nothing of it may stay.
     load("hgx-h100").render(folder.path()).unwrap();
     machine.render(folder.path()).unwrap();

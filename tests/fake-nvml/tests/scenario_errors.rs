@@ -91,6 +91,7 @@ fn keys_and_values_that_the_schema_does_not_know_are_named_with_those_that_it_kn
         "hgx-h100" "hosts/xeon-2x56.toml": "0-55,112-167" => "55-0", at "55-0", "numa[0].cpus" "is not a list like 0-55,112-167";
         "l40s-pcie" "l40s-pcie.toml": "\"InfiniBand\"" => "\"Infiniband\"", at "\"Infiniband\"", "nics[0].link_layer"
             "'Infiniband' is none of InfiniBand, Ethernet, Unknown";
+        "l40s-pcie" "l40s-pcie.toml": "link_layer = \"InfiniBand\", " => "", at "mlx5_0", "nics[0]" "missing field `link_layer`";
         "old-driver" "old-driver.toml": "\"nvmlGpmSampleGet\"" => "\"GpmSampleGet\"", at "\"GpmSampleGet\"",
             "driver.missing_symbols[8]" "nvmlDeviceGetMemoryInfo_v2";
     });
@@ -120,6 +121,7 @@ fn values_that_do_not_fit_together_are_named_with_what_would_fit() {
         "l4-vm" "l4-vm.toml": "{ at = \"0000:00:04.0\"" => "{ at = \"0000:00:0a.0\"", at "00:0a.0", "root_ports[1].at" "no GPU, NIC or NVSwitch";
         "l40s-pcie" "l40s-pcie.toml": "\"0000:80:01.1\", numa = 1" => "\"0000:80:01.1\", numa = 2", at "numa = 2",
             "root_ports[2].numa" "no node 2; nodes are 0, 1, -1 = not said";
+        "hgx-h100" "hosts/xeon-2x56.toml": "node = 1" => "node = 0", at "56-111", "numa[1].node" "node 0 is described twice";
         "hgx-h100" "hosts/xeon-2x56.toml": "168-223" => "168-224", at "168-224", "numa[1].cpus" "CPU 224 does not exist; CPUs are 0-223";
         "hgx-h100" "hosts/xeon-2x56.toml": "168-223" => "167-223", at "167-223", "numa[1].cpus" "CPU 167 is in two nodes";
         "hgx-h100" "hosts/xeon-2x56.toml": "168-223" => "168-222", at "numa =", "numa" "CPU 223 of 0-223 is in no node";

@@ -70,8 +70,10 @@ fn numa(machine: &Machine) -> Result<(), Problem> {
     let last = machine.cpu.count() - 1;
     let mut seen = HashSet::new();
     for (i, NumaNode { node, cpus, distances, .. }) in machine.numa.iter().enumerate() {
-        if machine.numa.iter().filter(|other| other.node == *node).count() > 1 {
-            return problem(format!("numa[{i}].node"), format!("node {node} is described twice"));
+        if machine.numa[..i].iter().any(|other| other.node >= *node) {
+            // Distances are in the order of the list, and the kernel's in that of the numbers.
+            let message = format!("node {node} is described twice or after a higher one");
+            return problem(format!("numa[{i}].node"), message);
         }
         if distances.len() != machine.numa.len() {
             let wanted = machine.numa.len();
