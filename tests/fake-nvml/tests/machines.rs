@@ -9,23 +9,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use common::{SCENARIOS, scenario};
+use common::{all_machines, scenario};
 use nvidia_ml::scenario::{Machine, PciAddress};
 
 fn load(name: &str) -> Machine {
     Machine::load(&scenario(name)).unwrap()
-}
-
-/// The names of all machines in tests/scenarios.
-fn all_machines() -> Vec<String> {
-    let folder = scenario("x").parent().unwrap().to_path_buf();
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let machines = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    let mut names: Vec<_> =
-        machines.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-    names.sort();
-    assert!(names.len() >= SCENARIOS.len());
-    names
 }
 
 fn read(path: impl AsRef<Path>) -> String {

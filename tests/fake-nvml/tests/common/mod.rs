@@ -17,6 +17,18 @@ pub fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").join(format!("{name}.toml"))
 }
 
+/// The names of all machines in tests/scenarios.
+pub fn all_machines() -> Vec<String> {
+    let folder = scenario("x").parent().unwrap().to_path_buf();
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let machines = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let mut names: Vec<_> =
+        machines.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    assert!(names.len() >= SCENARIOS.len());
+    names
+}
+
 /// An installed fake; gone with the value.
 #[derive(Debug)]
 pub struct Installed {
