@@ -105,6 +105,7 @@ fn compare(name: &str, listed: &Topology, shown: &Topology) {
 
 #[test]
 fn the_machine_of_a_snapshot_gives_the_same_snapshot() {
+    let mut all = Vec::new();
     for file in files("scenarios", "toml") {
         let name = stem(&file);
         let mut bench = Bench::new(&name, "observe", "");
@@ -113,8 +114,9 @@ fn the_machine_of_a_snapshot_gives_the_same_snapshot() {
         let again = seen(&mut bench, &imported);
         let (first, again) = (at_rest(first.snapshot), at_rest(again.snapshot));
         let differences = differences("", &json(&first), &json(&again));
-        assert!(differences.is_empty(), "{name}:\n{}", differences.join("\n"));
+        all.extend(differences.iter().map(|difference| format!("{name} {difference}")));
     }
+    assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
 /// Without what time changes.

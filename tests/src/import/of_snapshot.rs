@@ -51,12 +51,14 @@ fn driver(file: &SnapshotFile, notes: &mut Vec<String>) -> Driver {
     let (host, node) = (&file.snapshot.host, &file.snapshot.node);
     let module = host.module_version.value().cloned();
     let library = node.driver_version.value().cloned();
-    notes.push("the CUDA version is not in a snapshot: 12.8 stands for it".to_owned());
+    // NVML's own version is the CUDA release that it came with, then the driver's version.
+    let nvml = node.nvml_version.value().and_then(|version| version.split('.').next()?.parse::<i32>().ok());
+    notes.push("of the CUDA version a snapshot tells the major number only".to_owned());
     let version = module.or_else(|| library.clone()).unwrap_or_default();
     Driver {
         library_version: library.filter(|library| *library != version),
         version,
-        cuda: 12080,
+        cuda: nvml.map_or(0, |major| major * 1000),
         loaded: host.module_loaded.value() != Some(&false),
         ..Driver::default()
     }
@@ -250,6 +252,7 @@ fn gpu_of(
         board_part_number: value(&detail.board.part_number),
         inforom: value(&detail.board.inforom),
         gsp: value(&detail.board.gsp),
+        pci_class: pci.functions.get(&address(at)).map(|function| function.class),
         pci_device_id: or_zero(&detail.board.pci_device_id),
         pci_subsystem_id: or_zero(&detail.board.pci_subsystem_id),
         cpus: detail.cpus.value().map(cpu_list),
