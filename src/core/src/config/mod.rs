@@ -57,9 +57,11 @@ impl Config {
         Ok(())
     }
 
-    /// The mode in force for a finding code: its own, else the overall one; an alias counts as the code itself.
+    /// The mode in force for a finding code: its own, else the overall one as far as the code's cap allows; an alias
+    /// counts as the code itself.
     pub fn mode_of(&self, code: &str) -> Mode {
-        self.health.codes.get(code).map_or(self.health.mode, |policy| policy.mode)
+        let overall = || self.health.mode.min(crate::health::codes::entry(code).cap);
+        self.health.codes.get(code).map_or_else(overall, |policy| policy.mode)
     }
 }
 

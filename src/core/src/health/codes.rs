@@ -1,7 +1,13 @@
-//! The finding codes: stable names with default severity, remedy and meaning. Codes are never renamed.
+//! The finding codes: stable names with severity, remedy, limit and meaning, as data in `codes.tsv`. Codes are never
+//! renamed. The order of the rows is the order in which equally severe findings are told.
+//!
+//! Limits and guards follow NVIDIA's documents and the peers that the table names; what says neither is gpuward's own.
+//! **Costs are estimates**: none was measured on a GPU.
 
 use super::finding::{Remedy, Severity};
 use super::xid;
+use crate::config::Mode;
+use std::sync::LazyLock;
 
 /// One row of the code table.
 #[derive(Debug, Clone, Copy)]
@@ -15,165 +21,82 @@ pub struct Code {
     /// True where the code names a fault of this very node beyond doubt, so that it may refuse a job even while
     /// slurmctld does not answer. False for what a bad roll-out could show on a whole fleet.
     pub certain: bool,
-    /// Which of several equally severe findings is told first: lower comes first.
-    rank: u16,
+    /// The most that the overall mode leads to for this code. A mode of its own in gpuward.toml goes beyond it.
+    pub cap: Mode,
+    /// The cheapest look that judges it.
+    pub runs: Runs,
+    /// What reading it costs, for people.
+    pub cost: &'static str,
+    /// The limit and who says so, for people.
+    pub limit: &'static str,
+    /// What keeps it from crying wolf, for people.
+    pub guard: &'static str,
     /// What it means and what follows, for the admin.
     pub why: &'static str,
+    /// Which of several equally severe findings is told first: lower comes first.
+    rank: usize,
 }
 
-/// Every code but the XIDs, which come from the catalogue.
-///
-/// Severities and remedies: health_checks.md, checks 1, 5, 7, 8, 10, 12, 16, 20, 54 and its section 4 (NVML codes).
-const CODES: [Code; 19] = [
-    row(
-        "DRV_UNLOADED",
-        Severity::Fail,
-        Remedy::Reboot,
-        false,
-        1,
-        "the nvidia kernel module is not loaded, so no program reaches a GPU; load it, or look at the DKMS build and at Secure Boot",
-    ),
-    row(
-        "DRV_MISMATCH",
-        Severity::Fail,
-        Remedy::Reboot,
-        false,
-        2,
-        "kernel module and library are of different driver versions, so new programs fail; finish the update by unloading all nvidia modules or by a reboot",
-    ),
-    row(
-        "GPU_MISS_PCI",
-        Severity::Fail,
-        Remedy::Reboot,
-        false,
-        3,
-        "a GPU is missing on PCIe; power cycle, then reseat, and read the BMC's log",
-    ),
-    row(
-        "GPU_LOST",
-        Severity::Fail,
-        Remedy::Reboot,
-        true,
-        4,
-        "the driver has lost the GPU; only a reboot or a power cycle brings it back",
-    ),
-    row(
-        "GPU_MISS_DRV",
-        Severity::Fail,
-        Remedy::Reset,
-        false,
-        5,
-        "PCIe shows the GPU, the driver does not; look for RmInitAdapter in the kernel log, then reset or reboot",
-    ),
-    row(
-        "RESET_REQ",
-        Severity::Fail,
-        Remedy::Reset,
-        true,
-        6,
-        "the driver asks for a reset of the GPU before it is used again",
-    ),
-    row(
-        "RECOVERY",
-        Severity::Fail,
-        Remedy::Reset,
-        true,
-        7,
-        "the driver names the recovery that this GPU needs (NVML field 230)",
-    ),
-    row(
-        "REMAP_FAIL",
-        Severity::Fail,
-        Remedy::Rma,
-        true,
-        8,
-        "a memory row could not be remapped; the flag stays for life; run the field diagnostic and replace the GPU",
-    ),
-    row(
-        "POWER_CABLE",
-        Severity::Fail,
-        Remedy::Rma,
-        true,
-        9,
-        "the GPU reports too little power; check its power cables",
-    ),
-    row(
-        "INFOROM_BAD",
-        Severity::Fail,
-        Remedy::Rma,
-        true,
-        10,
-        "the GPU's InfoROM is corrupted; the vendor can reflash or replace it",
-    ),
-    row("GPU_IRQ", Severity::Fail, Remedy::Reboot, true, 11, "the GPU's interrupts do not arrive"),
-    row("GPU_OPEN", Severity::Fail, Remedy::Reboot, false, 12, "the driver failed twice to open the GPU"),
-    row(
-        "ECC_UNCORR",
-        Severity::Fail,
-        Remedy::Reset,
-        false,
-        13,
-        "uncorrectable memory errors since the last reset; reset the GPU, and if they return run the field diagnostic",
-    ),
-    row(
-        "PROBE_HANG",
-        Severity::Unknown,
-        Remedy::Reboot,
-        false,
-        14,
-        "the driver did not answer in time; one silent look is no proof, a second one at least 30 s later is",
-    ),
-    row(
-        "NVML_INIT",
-        Severity::Unknown,
-        Remedy::Reboot,
-        false,
-        14,
-        "NVML does not start; one look is no proof, a second one at least 30 s later is",
-    ),
-    row(
-        "PROBE_BUSY",
-        Severity::Unknown,
-        Remedy::Admin,
-        false,
-        15,
-        "another look at the driver was under way until the deadline; the GPU was not judged",
-    ),
-    row(
-        "PROBE_DIED",
-        Severity::Unknown,
-        Remedy::Admin,
-        false,
-        15,
-        "gpuward's own probe gave no answer; the GPU was not judged",
-    ),
-    row(
-        "NVML_LIB",
-        Severity::Unknown,
-        Remedy::Admin,
-        false,
-        16,
-        "libnvidia-ml.so.1 could not be opened; see [nvml] library in gpuward.toml and the driver's packages",
-    ),
-    row(
-        "NO_PERM",
-        Severity::Warn,
-        Remedy::Admin,
-        false,
-        17,
-        "gpuward may not read the GPU: its own set-up, not the hardware; run as root outside a device cgroup",
-    ),
-];
+/// The cheapest look that judges a code; the dearer ones judge it as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Runs {
+    /// Before and after a job, and in every check.
+    Prolog,
+    /// After a job, and in every check.
+    Epilog,
+    /// In `gpuward check`.
+    Check,
+    /// In `gpuward check --deep`.
+    Deep,
+}
 
-const fn row(
-    name: &'static str,
-    severity: Severity,
-    remedy: Remedy,
-    certain: bool,
-    rank: u16,
-    why: &'static str,
-) -> Code {
-    Code { name, severity, remedy, certain, rank, why }
+impl Runs {
+    /// The word of the table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Runs::Prolog => "prolog",
+            Runs::Epilog => "epilog",
+            Runs::Check => "check",
+            Runs::Deep => "deep",
+        }
+    }
+}
+
+static CODES: LazyLock<Vec<Code>> = LazyLock::new(|| {
+    include_str!("codes.tsv")
+        .lines()
+        .skip(1)
+        .enumerate()
+        .filter_map(|(rank, line)| parse(rank, line))
+        .collect()
+});
+
+/// A row; `None` where it is not as it should be, which a test makes sure of.
+fn parse(rank: usize, line: &'static str) -> Option<Code> {
+    let cells: Vec<&'static str> = line.split('\t').collect();
+    let [name, severity, remedy, certain, cap, runs, cost, limit, guard, why] = cells[..] else {
+        return None;
+    };
+    Some(Code {
+        name,
+        severity: Severity::of_word(severity)?,
+        remedy: Remedy::of_word(remedy)?,
+        certain: match certain {
+            "yes" => true,
+            "no" => false,
+            _ => return None,
+        },
+        cap: [Mode::Observe, Mode::Comment, Mode::Drain].into_iter().find(|mode| mode.word() == cap)?,
+        runs: [Runs::Prolog, Runs::Epilog, Runs::Check, Runs::Deep]
+            .into_iter()
+            .find(|place| place.word() == runs)?,
+        cost,
+        limit,
+        guard,
+        why,
+        // 0 is for the XIDs, which name the cause of what follows them.
+        rank: rank + 1,
+    })
 }
 
 /// What the table says about `code`; an XID of the catalogue or one that it lacks is an entry as well.
@@ -182,12 +105,28 @@ pub fn entry(code: &str) -> Code {
         return *known;
     }
     let (severity, remedy) = xid_number(code).map_or((Severity::Warn, Remedy::Admin), xid::judgement);
-    // XID 79 and the lost GPU are the same fault; the XID is told first because it names the cause.
-    Code { name: "XID", severity, remedy, certain: code == "XID79", rank: 0, why: "an XID in the kernel log" }
+    Code {
+        name: "XID",
+        severity,
+        remedy,
+        certain: code == "XID79",
+        cap: Mode::Drain,
+        runs: Runs::Prolog,
+        cost: "2 to 30 ms, no driver call",
+        limit: "by number, NVIDIA's catalogue of October 2025",
+        guard: "cleared by reboot, driver load, Xid 154 to None",
+        why: "an XID in the kernel log",
+        rank: 0,
+    }
+}
+
+/// All rows of the table, in its order.
+pub fn all() -> impl Iterator<Item = &'static Code> {
+    CODES.iter()
 }
 
 /// Position among equally severe findings.
-pub(super) fn rank(code: &str) -> u16 {
+pub(super) fn rank(code: &str) -> usize {
     entry(code).rank
 }
 
@@ -210,6 +149,15 @@ fn xid_number(code: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_a_code() {
+        let rows: Vec<&str> = include_str!("codes.tsv").lines().skip(1).collect();
+        for (rank, row) in rows.iter().enumerate() {
+            assert!(parse(rank, row).is_some(), "{row}");
+        }
+        assert_eq!(all().count(), rows.len());
+    }
 
     #[test]
     fn names_are_unique_short_and_upper_case() {

@@ -18,6 +18,24 @@ pub enum Severity {
     Fail,
 }
 
+impl Severity {
+    /// The word in tables, files and output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Info => "info",
+            Severity::Unknown => "unknown",
+            Severity::Warn => "warn",
+            Severity::Fail => "fail",
+        }
+    }
+
+    pub(super) fn of_word(word: &str) -> Option<Severity> {
+        [Severity::Info, Severity::Unknown, Severity::Warn, Severity::Fail]
+            .into_iter()
+            .find(|one| one.word() == word)
+    }
+}
+
 /// What the admin has to do: the word behind `do=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,6 +62,11 @@ impl Remedy {
             Remedy::Rma => "rma",
             Remedy::Admin => "admin",
         }
+    }
+
+    pub(super) fn of_word(word: &str) -> Option<Remedy> {
+        let all = [Remedy::User, Remedy::Reset, Remedy::Reboot, Remedy::Rma, Remedy::Admin];
+        all.into_iter().find(|one| one.word() == word)
     }
 }
 
