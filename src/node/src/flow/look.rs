@@ -1,12 +1,13 @@
 //! One look at a node: read, remember, judge.
 
 use super::Site;
+use crate::cgroup::Hierarchies;
 use crate::clock::{Deadline, boottime_ns};
 use crate::nvml::{Answer, Request, Watch};
 use crate::process::Lock;
 use crate::slurm::read_gres_conf;
 use crate::state::{Attempt, BootState};
-use crate::{cgroup, files, kmsg, sysfs};
+use crate::{files, kmsg, sysfs};
 use gpuward_core::config::Mode;
 use gpuward_core::health::{ActedEcc, Expected, Finding, History, Subject, evaluate, silence, xid};
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
@@ -62,8 +63,7 @@ impl Ground {
 
     /// The GPUs that Slurm gave the job.
     pub(super) fn job_gpus(&self, site: &Site) -> GpuMap {
-        let own_group = files::read_text(Path::new("/proc/self/cgroup"), 64 * 1024).unwrap_or_default();
-        if cgroup::job_of(&own_group).is_some() {
+        if is_inside_a_job() {
             let why = "PrologFlags=RunInJob: GPU indices count from the job's own first GPU".to_owned();
             return GpuMap { targets: Vec::new(), uncertain: Some(why) };
         }
@@ -90,6 +90,22 @@ impl Ground {
         let by_gres = || self.gres.gpu_count().map(|count| (count, "gres.conf".to_owned()));
         Expected { gpu_count: by_config.or_else(by_gres) }
     }
+}
+
+/// Whether this process is in the control group of a job: a prolog is only under `PrologFlags=RunInJob` (24.05 and
+/// newer). Slurm's GPU indices then count from the job's own first GPU, so they cannot be resolved.
+fn is_inside_a_job() -> bool {
+    let groups = Hierarchies::find(Path::new("/sys/fs/cgroup"), Path::new("/proc"), None);
+    let process = groups.and_then(|groups| groups.process(std::process::id()));
+    process.map_or_else(
+        |error| {
+            // To look at no GPU is better than to look at a wrong one; only Slurm has groups of this name.
+            log::debug!("{error}; a job is known by the name of its step");
+            let own = files::read_text(Path::new("/proc/self/cgroup"), 64 * 1024).unwrap_or_default();
+            own.contains("/step_")
+        },
+        |process| process.is_some(),
+    )
 }
 
 /// Looks at the GPUs of `map`: the driver's answer before the deadline, the kernel log since the last look, and what
