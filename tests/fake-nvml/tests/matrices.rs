@@ -168,7 +168,7 @@ fn machines_have_the_distances_links_and_cpus_of_their_public_matrix() {
                 same(&row[0], column, table.cell(row, column), cell(&machine, a, b, print));
             }
             let Device::Gpu(gpu) = a else { continue };
-            let memory_node = gpu.memory_numa_node.map_or("N/A".to_owned(), |node| node.to_string());
+            let memory_node = gpu.memory_numa_node.map_or_else(|| "N/A".to_owned(), |node| node.to_string());
             for (column, ours) in [
                 ("CPU Affinity", cpu_column(&machine, gpu, print)),
                 ("NUMA Affinity", numa_column(&machine, gpu)),

@@ -168,3 +168,15 @@ fn a_text_that_is_no_toml_is_named_with_its_line() {
     assert!(message.starts_with(&format!("l40s-pcie.toml:{line}: ")), "{message}");
     assert!(message.contains(mistake[0].says[0]), "{message}");
 }
+
+#[test]
+fn the_example_of_the_readme_is_a_machine() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let example = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    copy(scenario("x").parent().unwrap(), folder.path());
+    let path = folder.path().join("small.toml");
+    fs::write(&path, example).unwrap();
+    let machine = Machine::load(&path).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((machine.name.as_str(), machine.gpus.len()), ("small", 2));
+}

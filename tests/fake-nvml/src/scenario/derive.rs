@@ -37,9 +37,7 @@ impl Machine {
                 places.push((memory.socket, false));
             }
         }
-        let alone =
-            NumaDistance { socket: 0, system: 0, gpu_memory: 0, far_gpu_memory: 0, between_gpu_memory: 0 };
-        let rule = self.numa_distance.or((self.numa.len() == 1).then_some(alone));
+        let rule = self.numa_distance.or_else(|| (self.numa.len() == 1).then(NumaDistance::default));
         let Some(rule) = rule else { return };
         for (own, node) in self.numa.iter_mut().enumerate().filter(|(_, node)| node.distances.is_empty()) {
             let others = places.iter().enumerate();

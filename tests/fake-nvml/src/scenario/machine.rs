@@ -176,7 +176,7 @@ pub struct NumaNode {
 }
 
 /// Distances of NUMA nodes by where they are. A node is 10 from itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumaDistance {
     /// Between nodes of one socket.
