@@ -33,6 +33,38 @@ fn a_flattened_scenario_is_the_same_machine() {
 }
 
 #[test]
+fn a_machine_wins_over_its_board_and_that_over_its_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let models = scenario("models").with_extension("").canonicalize().unwrap();
+    std::os::unix::fs::symlink(models, folder.path().join("models")).unwrap();
+    let cpu = "sockets = 1\ncores_per_socket = 4\nthreads_per_core = 2\ncores_per_l3 = 4";
+    write("hosts/h.toml", &format!("numa = [{{ node = 0, cpus = \"0-7\", memory_mib = 1 }}]\n[cpu]\n{cpu}"));
+    let board = "host = \"h\"\ngpu_defaults = { model = \"l4\", minor = 7, temp = { gpu_c = 31 } }\n\
+        gpus = [{ pci = \"0000:01:00.0\", vbios = \"b\" }, { pci = \"0000:02:00.0\", vbios = \"b\" }]\n\
+        [cpu]\nthreads_per_core = 1\ncores_per_l3 = 2";
+    write("boards/b.toml", board);
+    let machine = "name = \"m\"\nboard = \"b\"\ndriver = { version = \"570.1\", cuda = 12080 }\n\
+        cpu = { cores_per_socket = 8 }\nroot_ports = [{ at = \"0000:00:01.0\", numa = 0 }]\n\
+        gpus = [{}, { minor = 3, vbios = \"m\" }, { pci = \"0000:03:00.0\", minor = 5 }]\n\
+        gpu_defaults = { under = \"0000:00:01.0\", temp = { gpu_busy_c = 61 } }";
+    let machine = Machine::load(&write("m.toml", machine)).unwrap();
+    assert_eq!((machine.cpu.sockets, machine.cpu.cores_per_socket), (1, 8), "host, machine");
+    assert_eq!((machine.cpu.threads_per_core, machine.cpu.cores_per_l3), (1, 2), "board");
+    let gpus: Vec<_> = machine.gpus.iter().map(|gpu| (gpu.pci.bus, gpu.minor, gpu.vbios.as_str())).collect();
+    let of_model = load("l4-vm").gpus[0].vbios.clone();
+    assert_eq!(gpus, [(1, 7, "b"), (2, 3, "m"), (3, 5, of_model.as_str())]);
+    let temp = &machine.gpus[1].temp;
+    assert_eq!((temp.gpu_c, temp.gpu_busy_c, temp.shutdown_c), (31, 61, Some(97)), "board, machine, model");
+    assert_eq!(machine.numa[0].distances, [10]);
+}
+
+#[test]
 fn simulated_nodes_have_ids_of_their_own_and_keep_them() {
     let machine = load("hgx-h100");
     let nodes = ["node1", "node2", "node11"].map(|node| machine.for_node(node));
@@ -357,4 +389,26 @@ fn without_a_driver_there_is_no_trace_of_one() {
 #[test]
 fn the_root_of_the_host_is_refused() {
     assert!(load("l40s-pcie").render(Path::new("/")).unwrap_err().to_string().contains("root of the host"));
+}
+
+#[test]
+fn the_readme_has_a_row_for_each_machine_and_each_machine_says_what_it_is() {
+    let folder = scenario("x").parent().unwrap().to_path_buf();
+    let readme = read(folder.join("README.md"));
+    let rows: Vec<_> =
+        readme.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(rows, all_machines());
+    for name in all_machines() {
+        let text = fs::read_to_string(scenario(&name)).unwrap();
+        let head: Vec<_> = text.lines().take_while(|line| line.starts_with('#')).collect();
+        assert!(head.len() >= 4 && head.iter().any(|line| line.to_lowercase().contains("trap")), "{name}");
+        let sheet = head.iter().any(|line| line.contains("tests/topologies/") || line.contains("https://"));
+        assert!(
+            sheet
+                || head
+                    .iter()
+                    .any(|line| line.to_lowercase().contains("ours") || line.contains("Not a real")),
+            "{name}"
+        );
+    }
 }

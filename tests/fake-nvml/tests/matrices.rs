@@ -48,15 +48,17 @@ const NODE_IS_SYS: Print = Print { node_is_sys: true, ..AS_FIRMWARE };
 const FIRST_NODE: Print = Print { cpus_of_first_node: true, ..AS_FIRMWARE };
 
 /// Machines with a matrix. NVLink hides the PCIe class everywhere.
-const MATRICES: [(&str, &str, Print); 12] = [
+const MATRICES: [(&str, &str, Print); 14] = [
     ("dgx-1v", "dgx1v_4nic_wrong_affinity.txt", FIRST_NODE),
     ("dgx-2", "dgx2_16gpu_partial.txt", AS_FIRMWARE),
     ("dgx-a100", "dgx_a100.txt", AS_FIRMWARE),
     ("gb200-tray", "gb200_tray_numa_gpu_online.txt", NODE_IS_SYS),
     ("h100-4x-snc4", "h100_4x_nv6_interleaved_numa.txt", AS_FIRMWARE),
+    ("h100-vm", "vm_4xh100_phb_flat.txt", AS_FIRMWARE),
     ("h100nvl-bridge-pairs", "h100nvl_8x_bridge_pairs.txt", AS_FIRMWARE),
     ("hgx-b200", "hgx_b200_snc2.txt", AS_FIRMWARE),
     ("hgx-h100", "hgx_h100_10nic.txt", NODE_IS_SYS),
+    ("hgx-h100-8nic", "hgx_hopper_8nic_clean.txt", AS_FIRMWARE),
     ("l40s-pcie", "l40s_4x_epyc.txt", AS_FIRMWARE),
     ("l4-vm", "l4_8x_vm_phb.txt", AS_FIRMWARE),
     ("pcie-5gpu", "pcie_5gpu_1plus4.txt", AS_FIRMWARE),
