@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::faults::replace;
+use crate::elf;
+use crate::faults::{announce, replace};
 use crate::scenario::{Machine, ScenarioError};
 
 /// Name of the scenario beside the library, as `install` writes it.
@@ -31,14 +32,18 @@ pub fn install(scenario: &Path, library: &Path, folder: &Path) -> Result<Machine
 
 impl Machine {
     /// Writes `scenario.json`, `libnvidia-ml.so.1` and the link `libnvidia-ml.so` into a folder, which is made where
-    /// it is missing. The library is copied, as the loader takes two names of one file for one library.
+    /// it is missing. The library is copied, as the loader takes two names of one file for one library; from the copy
+    /// `driver.missing_symbols` are taken away. What a library loaded from there before needs to see changes stays.
     pub fn install(&self, library: &Path, folder: &Path) -> Result<(), ScenarioError> {
         fs::create_dir_all(folder).map_err(ScenarioError::io("create", folder))?;
         replace(&folder.join(SCENARIO_FILE), &self.compact())?;
+        self.write_named_faults(folder)?;
+        announce(folder)?;
         let target = folder.join(LIBRARY);
         // Not over the file in place: a process that has it mapped would crash.
         let temporary = folder.join(".libnvidia-ml.tmp");
         fs::copy(library, &temporary).map_err(ScenarioError::io("copy", library))?;
+        self.take_symbols_away(&temporary)?;
         fs::rename(&temporary, &target).map_err(ScenarioError::io("replace", &target))?;
         let link = folder.join(UNVERSIONED);
         match symlink(LIBRARY, &link) {
@@ -47,6 +52,19 @@ impl Machine {
             }
             _ => Ok(()),
         }
+    }
+
+    fn take_symbols_away(&self, library: &Path) -> Result<(), ScenarioError> {
+        if self.driver.missing_symbols.is_empty() {
+            return Ok(());
+        }
+        let mut file = fs::read(library).map_err(ScenarioError::io("read", library))?;
+        elf::take_away(&mut file, &self.driver.missing_symbols).map_err(|error| ScenarioError::Invalid {
+            path: PathBuf::from(&self.name),
+            key: "driver.missing_symbols".into(),
+            message: error.to_string(),
+        })?;
+        fs::write(library, file).map_err(ScenarioError::io("write", library))
     }
 }
 

@@ -25,6 +25,7 @@
 
 pub mod abi;
 pub mod code;
+pub mod elf;
 pub mod engine;
 pub mod faults;
 pub mod install;

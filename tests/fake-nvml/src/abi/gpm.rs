@@ -5,10 +5,10 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::exported;
-use super::pointers::{Out, Sample};
-use super::types::{GpmMetric, GpmRequest, GpmSupport};
+use super::pointers::{Out, Ticket};
+use super::types::{self, GpmRequest, GpmSupport};
 use crate::code::Code;
-use crate::engine::{Answer, Device, GpmSample};
+use crate::engine::{Answer, Device, GpmMetric, GpmSample, Unit};
 
 /// Empty until the sample is taken.
 type Table = HashMap<usize, Option<GpmSample>>;
@@ -19,22 +19,22 @@ fn samples() -> MutexGuard<'static, Option<Table>> {
     SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn allocate() -> Sample {
+fn allocate() -> Ticket {
     let mut samples = samples();
     let table = samples.get_or_insert_default();
     let number = table.keys().max().map_or(1, |last| last + 1);
     table.insert(number, None);
-    Sample::new(number)
+    Ticket::new(number)
 }
 
-fn store(sample: Sample, taken: GpmSample) -> Answer<()> {
+fn store(sample: Ticket, taken: GpmSample) -> Answer<()> {
     let mut samples = samples();
     let place = samples.get_or_insert_default().get_mut(&sample.number()).ok_or(Code::INVALID_ARGUMENT)?;
     *place = Some(taken);
     Ok(())
 }
 
-fn taken(sample: Sample) -> Answer<GpmSample> {
+fn taken(sample: Ticket) -> Answer<GpmSample> {
     let mut samples = samples();
     samples.get_or_insert_default().get(&sample.number()).cloned().flatten().ok_or(Code::INVALID_ARGUMENT)
 }
@@ -42,21 +42,29 @@ fn taken(sample: Sample) -> Answer<GpmSample> {
 /// The sample of a GPU instance of a GPU in MIG mode.
 fn instance_sample(device: &Device<'_>, instance: u32) -> Answer<GpmSample> {
     let own = &device.whole()?.mig;
-    if !own.enabled || !own.devices.iter().any(|mig| mig.gpu_instance == instance) {
-        return Err(Code::INVALID_ARGUMENT);
-    }
-    device.gpm_sample()
+    let mig = own.devices.iter().find(|mig| own.enabled && mig.gpu_instance == instance);
+    Device { mig: Some(mig.ok_or(Code::INVALID_ARGUMENT)?), ..*device }.gpm_sample()
 }
 
-fn metric(first: &GpmSample, second: &GpmSample, id: u32) -> GpmMetric {
-    const PERCENT: &CStr = c"%";
-    const MIB_PER_SECOND: &CStr = c"MiB/s";
+/// Length of the metrics array in the newest nvml.h (`NVML_GPM_METRIC_MAX`): a larger count is an error of the caller.
+const MOST_METRICS: u32 = 333;
+
+fn metric(first: &GpmSample, second: &GpmSample, id: u32) -> types::GpmMetric {
     let text = |text: &'static CStr| -> *const c_char { text.as_ptr() };
     let (code, value, unit) = match first.metric(second, id) {
-        Ok(metric) => (Code::SUCCESS, metric.value, if metric.percent { PERCENT } else { MIB_PER_SECOND }),
+        Ok(GpmMetric { value, unit: Unit::Percent }) => (Code::SUCCESS, value, c"%"),
+        Ok(GpmMetric { value, unit: Unit::MibPerSecond }) => (Code::SUCCESS, value, c"MiB/s"),
+        Ok(GpmMetric { value, unit: Unit::Count }) => (Code::SUCCESS, value, c""),
         Err(code) => (code, 0.0, c""),
     };
-    GpmMetric { id, code: code.0, value, short_name: text(c""), long_name: text(c""), unit: text(unit) }
+    types::GpmMetric {
+        id,
+        code: code.0,
+        value,
+        short_name: text(c""),
+        long_name: text(c""),
+        unit: text(unit),
+    }
 }
 
 exported! {
@@ -70,22 +78,22 @@ exported! {
     };
 
     /// `nvmlGpmSampleAlloc`.
-    system nvmlGpmSampleAlloc(sample: Out<Sample>) |_| {
+    system nvmlGpmSampleAlloc(sample: Out<Ticket>) |_| {
         sample.given()?;
         sample.put(allocate())
     };
 
     /// `nvmlGpmSampleFree`.
-    system nvmlGpmSampleFree(sample: Sample) |_| {
+    system nvmlGpmSampleFree(sample: Ticket) |_| {
         let known = samples().get_or_insert_default().remove(&sample.number());
         known.map(|_| ()).ok_or(Code::INVALID_ARGUMENT)
     };
 
     /// `nvmlGpmSampleGet`.
-    gpu nvmlGpmSampleGet(sample: Sample) |device| store(sample, device.gpm_sample()?);
+    gpu nvmlGpmSampleGet(sample: Ticket) |device| store(sample, device.gpm_sample()?);
 
     /// `nvmlGpmMigSampleGet`: instances are as busy as their GPU.
-    gpu nvmlGpmMigSampleGet(instance: u32, sample: Sample) |device|
+    gpu nvmlGpmMigSampleGet(instance: u32, sample: Ticket) |device|
         store(sample, instance_sample(device, instance)?);
 
     /// `nvmlGpmMetricsGet`: as many metrics as the head states, each with its own code.
@@ -94,7 +102,10 @@ exported! {
         if version != 1 {
             return Err(Code::ARGUMENT_VERSION_MISMATCH);
         }
+        if count > MOST_METRICS {
+            return Err(Code::INVALID_ARGUMENT);
+        }
         let (first, second) = (taken(first)?, taken(second)?);
-        request.after::<GpmMetric>().fill_by_head(count as usize, |id: u32| metric(&first, &second, id))
+        request.after::<types::GpmMetric>().fill_by_head(count as usize, |id: u32| metric(&first, &second, id))
     };
 }

@@ -25,8 +25,16 @@ fn open(function: &str, out: Out<Handle>, find: impl FnOnce(&State) -> Answer<Ha
     })
 }
 
-fn by_index(state: &State, index: u32) -> Answer<Handle> {
-    let slot = present(state).get(index as usize).copied().ok_or(Code::INVALID_ARGUMENT)?;
+/// The same without those that are kept from the process: the first form of count and index leaves them out, the
+/// second counts them and refuses to open them (nvml.h).
+fn permitted(state: &State) -> Vec<u32> {
+    let mut slots = present(state);
+    slots.retain(|&slot| state.script.hidden(slot).is_none());
+    slots
+}
+
+fn by_index(slots: &[u32], index: u32) -> Answer<Handle> {
+    let slot = slots.get(index as usize).copied().ok_or(Code::INVALID_ARGUMENT)?;
     Ok(Handle::new(slot, None))
 }
 
@@ -53,13 +61,13 @@ fn by_uuid(state: &State, text: InText) -> Answer<Handle> {
 /// `nvmlDeviceGetHandleByIndex`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleByIndex(index: u32, device: Out<Handle>) -> Code {
-    open("nvmlDeviceGetHandleByIndex", device, |state| by_index(state, index))
+    open("nvmlDeviceGetHandleByIndex", device, |state| by_index(&permitted(state), index))
 }
 
 /// `nvmlDeviceGetHandleByIndex_v2`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<Handle>) -> Code {
-    open("nvmlDeviceGetHandleByIndex_v2", device, |state| by_index(state, index))
+    open("nvmlDeviceGetHandleByIndex_v2", device, |state| by_index(&present(state), index))
 }
 
 /// `nvmlDeviceGetHandleByPciBusId`.
@@ -91,10 +99,10 @@ pub extern "C" fn nvmlDeviceGetHandleBySerial(serial: InText, device: Out<Handle
 
 exported! {
     /// `nvmlDeviceGetCount`.
-    system nvmlDeviceGetCount(count: Out<u32>) |state| put_count(state, count);
+    system nvmlDeviceGetCount(count: Out<u32>) |state| put_count(&permitted(state), count);
 
     /// `nvmlDeviceGetCount_v2`: lost GPUs still count unless the script lets them vanish.
-    system nvmlDeviceGetCount_v2(count: Out<u32>) |state| put_count(state, count);
+    system nvmlDeviceGetCount_v2(count: Out<u32>) |state| put_count(&present(state), count);
 
     /// `nvmlDeviceGetIndex`.
     gpu nvmlDeviceGetIndex(index: Out<u32>) |device| {
@@ -155,6 +163,6 @@ exported! {
         id.put(device.mig.ok_or(Code::NOT_SUPPORTED)?.compute_instance);
 }
 
-fn put_count(state: &State, count: Out<u32>) -> Answer<()> {
-    count.put(u32::try_from(present(state).len()).map_err(|_| Code::UNKNOWN)?)
+fn put_count(slots: &[u32], count: Out<u32>) -> Answer<()> {
+    count.put(u32::try_from(slots.len()).map_err(|_| Code::UNKNOWN)?)
 }

@@ -2,7 +2,7 @@
 
 use super::exported;
 use super::pointers::{Out, OutText};
-use super::types::{Attributes, PciInfo, PciInfoExtV1, chars, version_word};
+use super::types::{Attributes, PciInfo, PciInfoExtV1, PciInfoV1, PciInfoV2, chars, version_word};
 use crate::code::Code;
 use crate::engine::Answer;
 use crate::scenario::{Gpu, PciAddress};
@@ -42,10 +42,18 @@ exported! {
     gpu nvmlDeviceGetMinorNumber(minor: Out<u32>) |device| minor.put(device.gpu.minor);
 
     /// `nvmlDeviceGetPciInfo`.
-    gpu nvmlDeviceGetPciInfo(pci: Out<PciInfo>) |device| pci.put(pci_info(device.gpu.pci, Some(device.gpu)));
+    gpu nvmlDeviceGetPciInfo(pci: Out<PciInfoV1>) |device| {
+        let PciInfo { bus_id_legacy: bus_id, domain, bus, device, pci_device_id, .. } =
+            pci_info(device.gpu.pci, Some(device.gpu));
+        pci.put(PciInfoV1 { bus_id, domain, bus, device, pci_device_id })
+    };
 
     /// `nvmlDeviceGetPciInfo_v2`.
-    gpu nvmlDeviceGetPciInfo_v2(pci: Out<PciInfo>) |device| pci.put(pci_info(device.gpu.pci, Some(device.gpu)));
+    gpu nvmlDeviceGetPciInfo_v2(pci: Out<PciInfoV2>) |device| {
+        let PciInfo { bus_id_legacy: bus_id, domain, bus, device, pci_device_id, pci_subsystem_id, .. } =
+            pci_info(device.gpu.pci, Some(device.gpu));
+        pci.put(PciInfoV2 { bus_id, domain, bus, device, pci_device_id, pci_subsystem_id })
+    };
 
     /// `nvmlDeviceGetPciInfo_v3`.
     gpu nvmlDeviceGetPciInfo_v3(pci: Out<PciInfo>) |device| pci.put(pci_info(device.gpu.pci, Some(device.gpu)));

@@ -171,6 +171,10 @@ exported! {
     /// `nvmlDeviceGetNvLinkRemoteDeviceType`.
     gpu nvmlDeviceGetNvLinkRemoteDeviceType(link: u32, kind: Out<u32>) |device| kind.put(remote_end(device, link)?.1);
 
+    /// `nvmlDeviceGetC2cModeInfoV`: one word, whether such links are in use.
+    gpu nvmlDeviceGetC2cModeInfoV(enabled: Out<u32>) |device|
+        enabled.put(device.whole()?.c2c.as_ref().map(|c2c| c2c.links > 0).ok_or(Code::NOT_SUPPORTED)?.into());
+
     /// `nvmlDeviceGetGpuFabricInfo`: the unversioned struct.
     gpu nvmlDeviceGetGpuFabricInfo(info: Out<FabricInfo>) |device| {
         let FabricInfoV3 { cluster_uuid, status, clique, state, .. } = fabric(device)?;

@@ -4,7 +4,9 @@
 // The names are NVML's.
 #![allow(non_snake_case)]
 
+mod accounting;
 mod clocks;
+mod events;
 mod fields;
 mod gpm;
 mod handles;
@@ -102,12 +104,7 @@ fn on_gpu(function: &str, handle: Handle, body: impl FnOnce(&Device<'_>, &State)
 /// The device that a handle means.
 fn device(state: &State, handle: Handle) -> Answer<Device<'_>> {
     let (slot, mig) = handle.parts()?;
-    let gpu = state.machine.gpu(slot).ok_or(Code::INVALID_ARGUMENT)?;
-    let mig = match mig {
-        Some(place) => Some(gpu.mig.devices.get(place).ok_or(Code::INVALID_ARGUMENT)?),
-        None => None,
-    };
-    Ok(Device { machine: &state.machine, gpu, mig, script: &state.script, now: runtime::now() })
+    state.device(slot, mig)
 }
 
 /// Lets the fault script act on a call: sleep, hang, or end it with a code.

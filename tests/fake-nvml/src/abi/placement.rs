@@ -3,7 +3,8 @@
 use super::exported;
 use super::pointers::Out;
 use crate::code::Code;
-use crate::engine::{Answer, near_cpus, socket_cpus};
+use crate::engine::{Answer, Device, near_cpus, socket_cpus};
+use crate::scenario::CpuList;
 
 /// Bits of one word of NVML's masks, `unsigned long`.
 const WORD_BITS: u32 = u64::BITS;
@@ -22,6 +23,13 @@ fn put_mask(mask: Out<u64>, words: u32, bits: impl Iterator<Item = u32>) -> Answ
     mask.fill(&all)
 }
 
+/// What is left of a CPU list for the calling process: NVML leaves out what its CPU set does, which makes the mask of
+/// a far GPU empty in a confined step.
+fn within<'a>(device: &'a Device<'_>, cpus: &'a CpuList) -> impl Iterator<Item = u32> + 'a {
+    let own = device.script.caller_cpus();
+    cpus.iter().filter(move |cpu| own.is_none_or(|own| own.0.contains(cpu)))
+}
+
 /// `nvmlAffinityScope_t`.
 const SCOPE_NODE: u32 = 0;
 const SCOPE_SOCKET: u32 = 1;
@@ -29,14 +37,14 @@ const SCOPE_SOCKET: u32 = 1;
 exported! {
     /// `nvmlDeviceGetCpuAffinity`.
     gpu nvmlDeviceGetCpuAffinity(words: u32, mask: Out<u64>) |device|
-        put_mask(mask, words, near_cpus(device.machine, device.gpu).iter());
+        put_mask(mask, words, within(device, &near_cpus(device.machine, device.gpu)));
 
     /// `nvmlDeviceGetCpuAffinityWithinScope`.
     gpu nvmlDeviceGetCpuAffinityWithinScope(words: u32, mask: Out<u64>, scope: u32) |device| {
         let near = near_cpus(device.machine, device.gpu);
         match scope {
-            SCOPE_NODE => put_mask(mask, words, near.iter()),
-            SCOPE_SOCKET => put_mask(mask, words, socket_cpus(device.machine, &near).iter()),
+            SCOPE_NODE => put_mask(mask, words, within(device, &near)),
+            SCOPE_SOCKET => put_mask(mask, words, within(device, &socket_cpus(device.machine, &near))),
             _ => Err(Code::INVALID_ARGUMENT),
         }
     };

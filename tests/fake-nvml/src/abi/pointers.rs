@@ -149,12 +149,12 @@ impl Handle {
     }
 }
 
-/// `nvmlGpmSample_t`: a number dressed as a pointer, as [`Handle`] is.
+/// `nvmlGpmSample_t` or `nvmlEventSet_t`: a number dressed as a pointer, as [`Handle`] is.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample(*mut std::ffi::c_void);
+pub struct Ticket(*mut std::ffi::c_void);
 
-impl Sample {
+impl Ticket {
     pub(super) fn new(number: usize) -> Self {
         Self(std::ptr::without_provenance_mut(number * 16))
     }

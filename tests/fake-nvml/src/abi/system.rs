@@ -5,7 +5,6 @@ use std::ffi::c_char;
 use super::pointers::{Out, OutText};
 use super::{exported, guarded, runtime, submit};
 use crate::code::Code;
-use crate::engine::Device;
 use crate::scenario::Process;
 
 /// The flags (no GPUs, no attach, force) change nothing here.
@@ -70,10 +69,8 @@ exported! {
 
     /// `nvmlSystemGetProcessName`: cut where it does not fit.
     system nvmlSystemGetProcessName(pid: u32, name: OutText, room: u32) |state| {
-        let machine = &state.machine;
-        let all = machine.gpus.iter().flat_map(|gpu| {
-            Device { machine, gpu, mig: None, script: &state.script, now: runtime::now() }.processes(None)
-        });
+        let devices = state.machine.gpus.iter().filter_map(|gpu| state.device(gpu.slot(), None).ok());
+        let all = devices.flat_map(|device| device.processes(None));
         let found = all.map(|(process, _)| process).find(|process: &&Process| process.pid == pid);
         let full = &found.ok_or(Code::NOT_FOUND)?.name;
         let end = cut(full, (room as usize).saturating_sub(1));

@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use super::pointers::Sample;
+use super::pointers::{Handle, Out, Ticket};
 
 macro_rules! c_structs {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })*) => {
@@ -27,6 +27,19 @@ c_structs! {
         pci_device_id: u32,
         pci_subsystem_id: u32,
         bus_id: [c_char; 32],
+    }
+
+    /// What `nvmlDeviceGetPciInfo` fills in: the first form of the struct had no more.
+    PciInfoV1 { bus_id: [c_char; 16], domain: u32, bus: u32, device: u32, pci_device_id: u32, }
+
+    /// The second form. Four reserved words follow, which are left alone.
+    PciInfoV2 {
+        bus_id: [c_char; 16],
+        domain: u32,
+        bus: u32,
+        device: u32,
+        pci_device_id: u32,
+        pci_subsystem_id: u32,
     }
 
     /// `nvmlPciInfoExt_v1_t`.
@@ -92,6 +105,42 @@ c_structs! {
     /// `nvmlProcessInfo_t`, versions 2 and 3.
     ProcessInfo { pid: u32, used_bytes: u64, gpu_instance: u32, compute_instance: u32, }
 
+    /// `nvmlProcessInfo_v1_t`.
+    ProcessInfoV1 { pid: u32, used_bytes: u64, }
+
+    /// `nvmlProcessDetail_v1_t`.
+    ProcessDetail {
+        pid: u32,
+        used_bytes: u64,
+        gpu_instance: u32,
+        compute_instance: u32,
+        protected_bytes: u64,
+    }
+
+    /// `nvmlProcessDetailList_v1_t`.
+    ProcessDetailList { version: u32, mode: u32, count: u32, array: Out<ProcessDetail>, }
+
+    /// `nvmlProcessUtilizationInfo_v1_t`.
+    ProcessLoadV1 {
+        time_us: u64,
+        pid: u32,
+        sm_pct: u32,
+        memory_pct: u32,
+        encoder_pct: u32,
+        decoder_pct: u32,
+        jpeg_pct: u32,
+        ofa_pct: u32,
+    }
+
+    /// `nvmlProcessesUtilizationInfo_v1_t`.
+    ProcessLoadsV1 { version: u32, count: u32, newer_than_us: u64, array: Out<ProcessLoadV1>, }
+
+    /// `nvmlEventData_t` of nvmlEventSetWait.
+    EventDataV1 { device: Handle, kinds: u64, data: u64, }
+
+    /// `nvmlEventData_t` of nvmlEventSetWait_v2.
+    EventData { device: Handle, kinds: u64, data: u64, gpu_instance: u32, compute_instance: u32, }
+
     /// `nvmlProcessUtilizationSample_t`.
     ProcessSample { pid: u32, time_us: u64, sm_pct: u32, memory_pct: u32, encoder_pct: u32, decoder_pct: u32, }
 
@@ -147,7 +196,7 @@ c_structs! {
     GpmSupport { version: u32, supported: u32, }
 
     /// Head of `nvmlGpmMetricsGet_t`; the metrics follow.
-    GpmRequest { version: u32, count: u32, first: Sample, second: Sample, }
+    GpmRequest { version: u32, count: u32, first: Ticket, second: Ticket, }
 
     /// `nvmlGpmMetric_t`.
     GpmMetric {
@@ -168,6 +217,20 @@ c_structs! {
         start_unix_us: u64,
         running: u32,
         reserved: [u32; 5],
+    }
+
+    /// `nvmlAccountingStats_v2_t` of nvml.h 13.3, which nvml-wrapper-sys does not have.
+    AccountingStatsV2 {
+        pid: u32,
+        running: u32,
+        gpu_pct: u32,
+        memory_pct: u32,
+        max_memory_bytes: u64,
+        samples: u32,
+        sum_gpu: u64,
+        sum_memory: u64,
+        time_ms: u64,
+        start_unix_us: u64,
     }
 }
 
@@ -312,6 +375,49 @@ mod tests {
             (gpu_instance, gpuInstanceId),
             (compute_instance, computeInstanceId)
         );
+        same_layout!(ProcessInfoV1, sys::nvmlProcessInfo_v1_t, (pid, pid), (used_bytes, usedGpuMemory));
+        same_layout!(
+            ProcessDetail,
+            sys::nvmlProcessDetail_v1_t,
+            (pid, pid),
+            (used_bytes, usedGpuMemory),
+            (gpu_instance, gpuInstanceId),
+            (compute_instance, computeInstanceId),
+            (protected_bytes, usedGpuCcProtectedMemory)
+        );
+        same_layout!(
+            ProcessDetailList,
+            sys::nvmlProcessDetailList_v1_t,
+            (version, version),
+            (mode, mode),
+            (count, numProcArrayEntries),
+            (array, procArray)
+        );
+        same_layout!(
+            ProcessLoadV1,
+            sys::nvmlProcessUtilizationInfo_v1_t,
+            (time_us, timeStamp),
+            (pid, pid),
+            (sm_pct, smUtil),
+            (ofa_pct, ofaUtil)
+        );
+        same_layout!(
+            ProcessLoadsV1,
+            sys::nvmlProcessesUtilizationInfo_v1_t,
+            (version, version),
+            (count, processSamplesCount),
+            (newer_than_us, lastSeenTimeStamp),
+            (array, procUtilArray)
+        );
+        same_layout!(
+            EventData,
+            sys::nvmlEventData_t,
+            (device, device),
+            (kinds, eventType),
+            (data, eventData),
+            (gpu_instance, gpuInstanceId),
+            (compute_instance, computeInstanceId)
+        );
         same_layout!(
             ProcessSample,
             sys::nvmlProcessUtilizationSample_t,
@@ -390,6 +496,9 @@ mod tests {
     fn sizes_and_version_words_are_those_of_nvml() {
         assert_eq!(size_of::<PciInfo>(), 68);
         assert_eq!(size_of::<FieldValue>(), 40);
+        assert_eq!(size_of::<PciInfoV2>(), 36);
+        assert_eq!(size_of::<AccountingStatsV2>(), 64);
+        assert_eq!(version_word::<ProcessDetailList>(1), 0x0100_0018);
         assert_eq!(size_of::<FabricInfo>(), 28);
         assert_eq!(version_word::<MemoryV2>(2), 0x0200_0028);
         assert_eq!(version_word::<FabricInfoV2>(2), 0x0200_0024);

@@ -29,6 +29,8 @@ impl Device<'_> {
             3..=6 => self.ecc_field(id),
             29..=31 => self.retired_field(id),
             32..=59 | 96..=119 | 148..=163 => self.nvlink_error_field(id, scope),
+            170..=172 | 231..=233 => self.c2c_field(id, scope),
+            201..=222 | 235..=250 => self.nvlink5_field(id, scope),
             74..=79 | 251..=253 | 269..=271 => self.throttle_field(id),
             82 => self.memory_temperature_c().map(Uint),
             83 | 191 => self.energy_mj().map(Ulonglong),
@@ -133,30 +135,77 @@ impl Device<'_> {
             132..=137 => speed(id - 132 + 6),
             90 => Ok(Uint(gpu.nvlink.speed_mbps)),
             91 => Ok(Uint(link_count(gpu))),
-            138..=141 if scope == ALL_LINKS => {
-                let up = (0..link_count(gpu)).filter(|&link| self.link_up(link) == Ok(true)).count();
-                Ok(Ulonglong(self.traffic(0, gpu.nvlink.busy_kib_per_s) * up as u64))
-            }
-            138..=141 => {
-                let rate = if self.link_up(scope)? { gpu.nvlink.busy_kib_per_s } else { 0 };
-                Ok(Ulonglong(self.traffic(0, rate)))
-            }
+            138..=141 => self.link_traffic_kib(scope).map(Ulonglong),
             164 => speed(scope),
             165 => self.link_up(scope).map(|up| Uint(u32::from(up))),
             _ => self.link(scope).map(|_| Uint(version)),
         }
     }
 
+    /// Traffic of a link, or of all, in one direction. A link that is down has no counter to read; the total goes on
+    /// counting it, as a counter does not fall. Both are estimates of ours.
+    fn link_traffic_kib(&self, scope: u32) -> Answer<u64> {
+        let of_one = self.traffic(0, self.gpu.nvlink.busy_kib_per_s);
+        match scope {
+            ALL_LINKS => Ok(of_one * u64::from(link_count(self.gpu))),
+            link if self.link_up(link)? => Ok(of_one),
+            _ => Err(Code::NOT_SUPPORTED),
+        }
+    }
+
     fn nvlink_error_field(&self, id: u32, scope: u32) -> Answer<FieldValue> {
-        if self.gpu.nvlink.version.is_none() {
-            return Err(Code::NOT_SUPPORTED);
+        // Blackwell has other counters instead of these three (nvml.h).
+        match self.gpu.nvlink.version {
+            None => return Err(Code::NOT_SUPPORTED),
+            Some(5..) if id >= 161 => return Err(Code::NOT_SUPPORTED),
+            Some(_) => {}
         }
         let (link, get) = error_counter(id, scope);
         let sum = match link {
+            Some(ALL_LINKS) | None => self.gpu.nvlink.errors.iter().map(get).sum(),
             Some(link) => get(&self.link_errors(link)?),
-            None => self.gpu.nvlink.errors.iter().map(get).sum(),
         };
         Ok(Ulonglong(sum))
+    }
+
+    /// Counters that NVLink has from version 5 on.
+    fn nvlink5_field(&self, id: u32, scope: u32) -> Answer<FieldValue> {
+        if self.gpu.nvlink.version.is_none_or(|version| version < 5) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let get = |errors: &LinkErrors| match id {
+            206..=215 => errors.packets[(id - 206) as usize],
+            219 => errors.effective,
+            221 => errors.symbol,
+            _ => errors.fec[(id - 235) as usize],
+        };
+        match id {
+            // Bytes sent and received; packets, and the raw rates by lane, are not simulated.
+            202 | 204 => self.link_traffic_kib(scope).map(|kib| Ulonglong(kib << 10)),
+            201 | 203 | 205 | 216 | 217 => Err(Code::NOT_SUPPORTED),
+            // A rate of all links together says nothing: our estimate that it is refused.
+            218 | 220 | 222 => {
+                let [mantissa, exponent] = self.link_errors(scope)?.ber[((id - 218) / 2) as usize];
+                Ok(Ulonglong(u64::from(mantissa & 0xf) << 8 | u64::from(exponent)))
+            }
+            _ if scope == ALL_LINKS => Ok(Ulonglong(self.gpu.nvlink.errors.iter().map(get).sum())),
+            _ => Ok(Ulonglong(get(&self.link_errors(scope)?))),
+        }
+    }
+
+    /// Links between CPU and GPU: count, then status and bandwidth by link, then errors of all links.
+    fn c2c_field(&self, id: u32, scope: u32) -> Answer<FieldValue> {
+        let c2c = self.gpu.c2c.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+        let up = || match scope < c2c.links {
+            true => Ok(!c2c.down.0.contains(&scope)),
+            false => Err(Code::INVALID_ARGUMENT),
+        };
+        match id {
+            170 => Ok(Uint(c2c.links)),
+            171 => Ok(Uint(up()?.into())),
+            172 => Ok(Uint(if up()? { c2c.max_mbps } else { 0 })),
+            _ => Ok(Ulonglong(c2c.errors[(id - 231) as usize])),
+        }
     }
 }
 

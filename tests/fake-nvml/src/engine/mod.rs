@@ -1,15 +1,19 @@
 //! The machine in motion: scenario, fault script and time in; answers out. No C types, no I/O, no clock.
 
+mod accounting;
 mod fields;
 mod gpm;
+mod reset;
 mod topology;
 
+pub use accounting::{Accounted, ProcessLoad};
 pub use fields::FieldValue;
-pub use gpm::{GpmMetric, GpmSample};
+pub use gpm::{GpmMetric, GpmSample, Unit};
+pub use reset::after_reset;
 pub use topology::{Level, common_ancestor, link_count, link_end, near_cpus, nvlink_joined, socket_cpus};
 
 use crate::code::Code;
-use crate::faults::{Busy, Script};
+use crate::faults::{Busy, Epoch, Script};
 use crate::scenario::{Gpu, Machine, MigDevice, Process, ProcessKind, Util};
 
 /// An answer of the library.
@@ -22,6 +26,14 @@ pub struct Now {
     pub boottime_ms: u64,
     /// Wall clock, microseconds since 1970.
     pub unix_us: u64,
+}
+
+impl Now {
+    /// Time that stands still. Where no wall clock is stated it is as long after the start of 2026 as the boot is ago.
+    pub fn standing(boottime_ms: u64, unix_us: Option<u64>) -> Self {
+        const START_OF_2026_US: u64 = 1_767_225_600_000_000;
+        Self { boottime_ms, unix_us: unix_us.unwrap_or(START_OF_2026_US + boottime_ms * 1000) }
+    }
 }
 
 /// One GPU, or one MIG device of it, at one moment.
@@ -37,6 +49,8 @@ pub struct Device<'a> {
     pub script: &'a Script,
     /// The moment.
     pub now: Now,
+    /// Since when its counters count.
+    pub epoch: Epoch,
 }
 
 /// Memory in bytes.
@@ -93,30 +107,36 @@ impl<'a> Device<'a> {
         stated.unwrap_or_else(|| self.by_load(self.gpu.power.idle_mw, self.gpu.power.busy_mw))
     }
 
-    /// Sum over time since boot: `idle` a second, and what a busy time says instead while it lasts.
-    fn integral(&self, idle: u64, busy: impl Fn(&Busy) -> u64) -> u64 {
+    /// Sum over the milliseconds since a time: `idle` each, and what a busy time says instead while it lasts.
+    fn integral_ms(&self, since_ms: u64, idle: u64, busy: impl Fn(&Busy) -> u64) -> u64 {
         let now = self.now.boottime_ms;
-        let mut sum = u128::from(idle) * u128::from(now);
+        let since = since_ms.min(now);
+        let mut sum = u128::from(idle) * u128::from(now - since);
         for rule in self.script.busy(self.gpu.slot()) {
-            let from = rule.from_boottime_ms.unwrap_or(0).min(now);
+            let from = rule.from_boottime_ms.unwrap_or(0).clamp(since, now);
             let until = rule.until_boottime_ms.unwrap_or(now).clamp(from, now);
             sum += u128::from(busy(rule).saturating_sub(idle)) * u128::from(until - from);
         }
-        u64::try_from(sum / 1000).unwrap_or(u64::MAX)
+        u64::try_from(sum).unwrap_or(u64::MAX)
     }
 
-    /// Energy since boot. Busy times that overlap count twice.
+    /// The same where `idle` and `busy` are rates a second.
+    fn integral(&self, since_ms: u64, idle: u64, busy: impl Fn(&Busy) -> u64) -> u64 {
+        self.integral_ms(since_ms, idle, busy) / 1000
+    }
+
+    /// Energy since the driver was loaded. Busy times that overlap count twice.
     pub fn energy_mj(&self) -> Answer<u64> {
         let power = &self.whole()?.power;
         let base = power.energy_base_mj.ok_or(Code::NOT_SUPPORTED)?;
         let always = if self.gpu.busy { power.busy_mw } else { power.idle_mw };
-        Ok(base + self.integral(always, |busy| busy.power_mw.unwrap_or(power.busy_mw)))
+        Ok(base + self.integral(self.epoch.driver_ms, always, |busy| busy.power_mw.unwrap_or(power.busy_mw)))
     }
 
     /// A counter that grows only while busy: its value at boot and its growth a second.
     pub fn traffic(&self, at_boot: u64, per_busy_second: u64) -> u64 {
         let always = if self.gpu.busy { per_busy_second } else { 0 };
-        at_boot + self.integral(always, |_| per_busy_second)
+        at_boot + self.integral(self.epoch.gpu_ms, always, |_| per_busy_second)
     }
 
     /// Utilisation now.
@@ -276,7 +296,8 @@ mod tests {
         let script = Script::new(Faults::parse(path, script).unwrap(), &machine, path).unwrap();
         let now = Now { boottime_ms, unix_us: 0 };
         let gpu = machine.gpu(0).unwrap();
-        Device { machine: &machine, gpu, mig: None, script: &script, now }.energy_mj().unwrap()
+        let epoch = script.epoch(0, boottime_ms);
+        Device { machine: &machine, gpu, mig: None, script: &script, now, epoch }.energy_mj().unwrap()
     }
 
     #[test]

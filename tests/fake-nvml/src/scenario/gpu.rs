@@ -110,6 +110,8 @@ part! {
         accounting: Accounting,
         /// Processes on the GPU.
         processes: Vec<Process>,
+        /// Links to the CPU's memory (Grace only).
+        c2c: Option<C2c>,
     }
 
     /// Utilisation while busy, percent; 0 while idle.
@@ -118,6 +120,31 @@ part! {
         gpu_pct: u32,
         /// Memory controller.
         memory_pct: u32,
+        /// What performance samples show of the parts of an SM; shares of ours where nothing is stated.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sm: Option<SmUtil>,
+    }
+
+    /// Parts of an SM while busy, percent.
+    SmUtil {
+        /// Warps that are resident, of those that could be.
+        occupancy_pct: u32,
+        /// Integer pipe.
+        integer_pct: u32,
+        /// Any tensor pipe.
+        tensor_pct: u32,
+        /// Tensor pipe, double precision.
+        dfma_pct: u32,
+        /// Tensor pipe, half precision.
+        hmma_pct: u32,
+        /// Tensor pipe, integers.
+        imma_pct: u32,
+        /// Double precision pipe.
+        fp64_pct: u32,
+        /// Single precision pipe.
+        fp32_pct: u32,
+        /// Half precision pipe.
+        fp16_pct: u32,
     }
 
     /// Device memory.
@@ -348,6 +375,28 @@ part! {
         crc_data: u64,
         /// ECC errors of data.
         ecc_data: u64,
+        /// NVLink 5: fields 206 to 215 in their order.
+        packets: [u64; 10],
+        /// NVLink 5: errors after correction (219).
+        effective: u64,
+        /// NVLink 5: symbol errors (221).
+        symbol: u64,
+        /// NVLink 5: raw, effective and symbol bit error rates, each mantissa and negative exponent of ten.
+        ber: [[u8; 2]; 3],
+        /// NVLink 5: corrected blocks by the number of symbols that were wrong (235 to 250).
+        fec: [u64; 16],
+    }
+
+    /// Links to the CPU's memory.
+    C2c {
+        /// How many.
+        links: u32,
+        /// Links that are down.
+        down: CpuList,
+        /// Highest bandwidth of a link, MB/s.
+        max_mbps: u32,
+        /// Error interrupts, replays, replays back to back of all links together (fields 231 to 233).
+        errors: [u64; 3],
     }
 
     /// NVLink fabric.
@@ -439,6 +488,10 @@ part! {
         buffer_size: u32,
         /// Ended and running processes.
         entries: Vec<AccountingEntry>,
+        /// When it was switched on by a client: processes that started before do not count.
+        since_boottime_ms: Option<u64>,
+        /// When a client cleared the ring: processes that had ended before are gone.
+        cleared_boottime_ms: Option<u64>,
     }
 
     /// One process in the accounting ring.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use crate::faults::named::Named;
+
 use super::source::{Source, Sources};
 use super::{Gpu, Machine, ScenarioError, validate};
 
@@ -29,6 +31,7 @@ impl Machine {
         machine.fill_in();
         validate::check(&machine).map_err(|found| sources.complain(&found.key, &found.message))?;
         machine.forget_shorthand();
+        machine.add_shared_faults(&folder.join("faults"))?;
         Ok(machine)
     }
 
@@ -39,8 +42,10 @@ impl Machine {
     }
 
     /// The same machine in the form that the library reads fastest: each process that loads it waits for this.
+    /// Without the named faults, which are seldom asked for and have a file of their own.
     pub(crate) fn compact(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        let lean = Self { faults: Named::new(), ..self.clone() };
+        serde_json::to_string(&lean).unwrap_or_default()
     }
 
     fn parse_compact(path: &Path, text: &str) -> Result<Self, ScenarioError> {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gpu::Gpu;
 use super::values::{CpuList, PciAddress};
+use crate::faults::named::Named;
 
 /// A whole machine, or what a board or host file states of one. Everything has a default, so that each of these files
 /// may state a part; missing essentials are found by validation.
@@ -47,6 +48,9 @@ pub struct Machine {
     pub gpu_defaults: Option<Gpu>,
     /// GPUs.
     pub gpus: Vec<Gpu>,
+    /// Faults with a name; those that all scenarios share are added on loading.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub faults: Named,
 }
 
 /// The kernel driver and its library.

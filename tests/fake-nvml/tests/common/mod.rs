@@ -29,6 +29,14 @@ pub fn all_machines() -> Vec<String> {
     names
 }
 
+/// A program of `examples/`, which cargo builds with the tests.
+pub fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.parent().unwrap().with_file_name("examples").join(name);
+    assert!(program.exists(), "{} is missing: cargo test builds it with the tests", program.display());
+    program
+}
+
 /// An installed fake; gone with the value.
 #[derive(Debug)]
 pub struct Installed {
