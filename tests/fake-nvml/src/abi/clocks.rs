@@ -32,9 +32,17 @@ fn graphics_clocks(device: &Device<'_>) -> Answer<Vec<u32>> {
     Ok(clocks)
 }
 
+/// A clock now. Locked ones stay in their range; while idle they may still be lower (an estimate of ours).
 fn current_clock(device: &Device<'_>, kind: u32) -> Answer<u32> {
     let clocks = &device.whole()?.clocks;
-    clock(device.by_load(clocks.idle_mhz, clocks.busy_mhz), kind)
+    let mhz = clock(device.by_load(clocks.idle_mhz, clocks.busy_mhz), kind)?;
+    let locked = match kind {
+        0 | 1 => clocks.locked_graphics_mhz,
+        2 => clocks.locked_memory_mhz,
+        _ => None,
+    };
+    let [lowest, highest] = locked.unwrap_or([0, u32::MAX]);
+    Ok(mhz.max(device.by_load(0, lowest)).min(highest))
 }
 
 fn threshold(device: &Device<'_>, kind: u32) -> Answer<u32> {

@@ -19,14 +19,18 @@ pub fn scenario(name: &str) -> PathBuf {
 
 /// The names of all machines in tests/scenarios.
 pub fn all_machines() -> Vec<String> {
-    let folder = scenario("x").parent().unwrap().to_path_buf();
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let machines = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    let mut names: Vec<_> =
-        machines.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-    names.sort();
-    assert!(names.len() >= SCENARIOS.len());
-    names
+    let name = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    all_scenarios().into_iter().map(name).collect()
+}
+
+/// Every machine of the tree.
+pub fn all_scenarios() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "toml"));
+    paths.sort();
+    assert!(paths.len() >= SCENARIOS.len());
+    paths
 }
 
 /// A program of `examples/`, which cargo builds with the tests.
