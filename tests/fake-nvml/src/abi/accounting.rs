@@ -37,6 +37,7 @@ fn stats_v2(Accounted { entry, samples }: &Accounted) -> AccountingStatsV2 {
         memory_pct: entry.memory_pct,
         max_memory_bytes: entry.max_memory_mib << 20,
         samples: *samples,
+        padding: 0,
         sum_gpu: sum(entry.gpu_pct),
         sum_memory: sum(entry.memory_pct),
         time_ms: entry.time_ms,

@@ -59,6 +59,7 @@ fn fabric(device: &Device<'_>) -> Answer<FabricInfoV3> {
         state: fabric.state,
         health_mask: fabric.health_mask,
         health_summary: fabric.health_summary,
+        padding: [0; 3],
     })
 }
 

@@ -33,6 +33,7 @@ fn sram_status(device: &Device<'_>, version: u32) -> Answer<SramErrorStatusV1> {
     let aggregate_unc = errors(true, true)?;
     Ok(SramErrorStatusV1 {
         version,
+        padding: 0,
         aggregate_unc_parity,
         aggregate_unc_sec_ded: aggregate_unc.saturating_sub(aggregate_unc_parity),
         aggregate_cor: errors(false, true)?,
@@ -46,6 +47,7 @@ fn sram_status(device: &Device<'_>, version: u32) -> Answer<SramErrorStatusV1> {
         aggregate_unc_bucket_mcu: 0,
         aggregate_unc_bucket_other: 0,
         threshold_exceeded: device.gpu.ecc.sram_threshold_exceeded.into(),
+        end_padding: 0,
     })
 }
 
@@ -63,7 +65,7 @@ exported! {
             return Err(Code::ARGUMENT_VERSION_MISMATCH);
         }
         let now = device.memory();
-        memory.put(MemoryV2 { version, total: now.total, reserved: now.reserved, free: now.free, used: now.used })
+        memory.put(MemoryV2 { version, padding: 0, total: now.total, reserved: now.reserved, free: now.free, used: now.used })
     };
 
     /// `nvmlDeviceGetBAR1MemoryInfo`.

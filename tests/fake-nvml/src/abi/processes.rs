@@ -23,6 +23,7 @@ fn shown(process: &Process) -> bool {
 fn info(process: &Process, mig: Option<&MigDevice>) -> ProcessInfo {
     ProcessInfo {
         pid: process.pid,
+        padding: 0,
         used_bytes: process.memory_mib << 20,
         gpu_instance: mig.map_or(NO_INSTANCE, |mig| mig.gpu_instance),
         compute_instance: mig.map_or(NO_INSTANCE, |mig| mig.compute_instance),
@@ -38,8 +39,10 @@ fn list(device: &Device<'_>, kind: ProcessKind) -> Vec<ProcessInfo> {
 /// The first form of the list, without instances.
 fn list_v1(device: &Device<'_>, kind: ProcessKind, count: Out<u32>, infos: Out<ProcessInfoV1>) -> Answer<()> {
     let now = list(device, kind);
-    let now: Vec<_> =
-        now.iter().map(|info| ProcessInfoV1 { pid: info.pid, used_bytes: info.used_bytes }).collect();
+    let now: Vec<_> = now
+        .iter()
+        .map(|info| ProcessInfoV1 { pid: info.pid, padding: 0, used_bytes: info.used_bytes })
+        .collect();
     infos.put_list(count, &now)
 }
 
@@ -59,6 +62,7 @@ fn sample(load: &ProcessLoad) -> ProcessSample {
     let ProcessLoad { pid, time_us, util } = load;
     ProcessSample {
         pid: *pid,
+        padding: 0,
         time_us: *time_us,
         sm_pct: util.gpu_pct,
         memory_pct: util.memory_pct,
@@ -78,6 +82,7 @@ fn load_v1(load: &ProcessLoad) -> ProcessLoadV1 {
         decoder_pct: 0,
         jpeg_pct: 0,
         ofa_pct: 0,
+        padding: 0,
     }
 }
 
@@ -139,6 +144,7 @@ exported! {
             .iter()
             .map(|info| ProcessDetail {
                 pid: info.pid,
+                padding: 0,
                 used_bytes: info.used_bytes,
                 gpu_instance: info.gpu_instance,
                 compute_instance: info.compute_instance,
@@ -147,7 +153,7 @@ exported! {
             })
             .collect();
         let count = u32::try_from(details.len()).map_err(|_| Code::UNKNOWN)?;
-        request.put(ProcessDetailList { version, mode, count, array })?;
+        request.put(ProcessDetailList { version, mode, count, padding: 0, array })?;
         match () {
             () if count == 0 => Ok(()),
             () if array.given().is_err() || room < count => Err(Code::INSUFFICIENT_SIZE),

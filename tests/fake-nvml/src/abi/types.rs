@@ -13,6 +13,9 @@ macro_rules! c_structs {
             #[derive(Debug, Clone, Copy)]
             #[allow(missing_docs)]
             pub struct $name { $(pub $field: $type,)* }
+
+            // Padding would carry bytes of our stack to the caller, other ones each time.
+            const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*, "name the padding");
         )*
     };
 }
@@ -59,7 +62,7 @@ c_structs! {
     MemoryV1 { total: u64, free: u64, used: u64, }
 
     /// `nvmlMemory_v2_t`.
-    MemoryV2 { version: u32, total: u64, reserved: u64, free: u64, used: u64, }
+    MemoryV2 { version: u32, padding: u32, total: u64, reserved: u64, free: u64, used: u64, }
 
     /// `nvmlBAR1Memory_t`.
     Bar1Memory { total: u64, free: u64, used: u64, }
@@ -70,6 +73,7 @@ c_structs! {
     /// `nvmlEccSramErrorStatus_v1_t`.
     SramErrorStatusV1 {
         version: u32,
+        padding: u32,
         aggregate_unc_parity: u64,
         aggregate_unc_sec_ded: u64,
         aggregate_cor: u64,
@@ -82,6 +86,7 @@ c_structs! {
         aggregate_unc_bucket_mcu: u64,
         aggregate_unc_bucket_other: u64,
         threshold_exceeded: u32,
+        end_padding: u32,
     }
 
     /// `nvmlRepairStatus_v1_t`.
@@ -103,14 +108,15 @@ c_structs! {
     ViolationTime { reference_us: u64, violation_ns: u64, }
 
     /// `nvmlProcessInfo_t`, versions 2 and 3.
-    ProcessInfo { pid: u32, used_bytes: u64, gpu_instance: u32, compute_instance: u32, }
+    ProcessInfo { pid: u32, padding: u32, used_bytes: u64, gpu_instance: u32, compute_instance: u32, }
 
     /// `nvmlProcessInfo_v1_t`.
-    ProcessInfoV1 { pid: u32, used_bytes: u64, }
+    ProcessInfoV1 { pid: u32, padding: u32, used_bytes: u64, }
 
     /// `nvmlProcessDetail_v1_t`.
     ProcessDetail {
         pid: u32,
+        padding: u32,
         used_bytes: u64,
         gpu_instance: u32,
         compute_instance: u32,
@@ -118,7 +124,7 @@ c_structs! {
     }
 
     /// `nvmlProcessDetailList_v1_t`.
-    ProcessDetailList { version: u32, mode: u32, count: u32, array: Out<ProcessDetail>, }
+    ProcessDetailList { version: u32, mode: u32, count: u32, padding: u32, array: Out<ProcessDetail>, }
 
     /// `nvmlProcessUtilizationInfo_v1_t`.
     ProcessLoadV1 {
@@ -130,6 +136,7 @@ c_structs! {
         decoder_pct: u32,
         jpeg_pct: u32,
         ofa_pct: u32,
+        padding: u32,
     }
 
     /// `nvmlProcessesUtilizationInfo_v1_t`.
@@ -142,7 +149,9 @@ c_structs! {
     EventData { device: Handle, kinds: u64, data: u64, gpu_instance: u32, compute_instance: u32, }
 
     /// `nvmlProcessUtilizationSample_t`.
-    ProcessSample { pid: u32, time_us: u64, sm_pct: u32, memory_pct: u32, encoder_pct: u32, decoder_pct: u32, }
+    ProcessSample {
+        pid: u32,
+        padding: u32, time_us: u64, sm_pct: u32, memory_pct: u32, encoder_pct: u32, decoder_pct: u32, }
 
     /// `nvmlDeviceAttributes_t`.
     Attributes {
@@ -190,6 +199,7 @@ c_structs! {
         state: u32,
         health_mask: u32,
         health_summary: u8,
+        padding: [u8; 3],
     }
 
     /// `nvmlGpmSupport_t`.
@@ -227,6 +237,7 @@ c_structs! {
         memory_pct: u32,
         max_memory_bytes: u64,
         samples: u32,
+        padding: u32,
         sum_gpu: u64,
         sum_memory: u64,
         time_ms: u64,

@@ -3,6 +3,8 @@
 // Each test file uses a part of this.
 #![allow(dead_code)]
 
+pub mod readings;
+
 use std::path::{Path, PathBuf};
 
 use nvidia_ml::built_library;
