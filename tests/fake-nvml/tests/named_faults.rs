@@ -15,7 +15,7 @@ fn complaint(script: &str) -> String {
     let fake = Installed::new("hgx-h100");
     fake.faults(script);
     let output =
-        std::process::Command::new(common::example("read_temperature")).arg(fake.library()).output().unwrap();
+        std::process::Command::new(common::example("read_first_gpu")).arg(fake.library()).output().unwrap();
     assert!(!output.status.success());
     String::from_utf8_lossy(&output.stderr).replace(&fake.folder().display().to_string(), "")
 }

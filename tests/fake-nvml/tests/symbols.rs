@@ -82,7 +82,7 @@ fn a_library_without_some_symbols_is_sound_for_ldd_and_valgrind() {
     let said = |output: &Output| [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
     let ldd = Command::new("ldd").arg("-r").arg(fake.library()).output().unwrap();
     assert!(ldd.status.success() && !said(&ldd).contains("undefined symbol"), "{}", said(&ldd));
-    let program = common::example("read_temperature");
+    let program = common::example("read_first_gpu");
     let valgrind =
         Command::new("valgrind").arg("--error-exitcode=9").arg(program).arg(fake.library()).output().unwrap();
     assert!(valgrind.status.success(), "{}", said(&valgrind));

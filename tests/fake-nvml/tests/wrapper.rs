@@ -10,16 +10,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Installed, SCENARIOS};
+use common::{Installed, SCENARIOS, fields};
 use nvidia_ml::scenario::{Gpu, Machine, MigDevice};
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, MemoryLocation, TemperatureSensor, TopologyLevel,
 };
-use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::{Device, Nvml};
-use nvml_wrapper_sys::bindings as sys;
 
 fn temperature(device: &Device<'_>) -> Result<u32, NvmlError> {
     device.temperature(TemperatureSensor::Gpu)
@@ -266,28 +263,6 @@ fn counters_and_states_are_set_by_the_script() {
     read_all(&nvml, &fake.machine);
 }
 
-/// Raw field values; a failed field reads 1000000 and its code.
-fn fields(nvml: &Nvml, device: &Device<'_>, ids: &[(u32, u32)]) -> Vec<u64> {
-    // SAFETY: all-zero bytes are a valid field value.
-    let empty: sys::nvmlFieldValue_t = unsafe { std::mem::zeroed() };
-    let mut values: Vec<_> = ids
-        .iter()
-        .map(|&(id, scope)| sys::nvmlFieldValue_t { fieldId: id, scopeId: scope, ..empty })
-        .collect();
-    let count = i32::try_from(values.len()).unwrap();
-    // SAFETY: the handle only goes back into the library that it came from.
-    let handle = unsafe { device.handle() };
-    // SAFETY: `values` has `count` members.
-    let code = unsafe { nvml.lib().nvmlDeviceGetFieldValues(handle, count, values.as_mut_ptr()) };
-    assert_eq!(code, 0);
-    let number = |value: &sys::nvmlFieldValue_t| match value.nvmlReturn {
-        // SAFETY: the union was zeroed before, so all eight bytes are set whichever member the fake wrote.
-        0 => unsafe { value.value.ullVal },
-        code => 1_000_000 + u64::from(code),
-    };
-    values.iter().map(number).collect()
-}
-
 #[test]
 fn throttle_fields_have_the_numbers_of_the_drivers_age() {
     let ids = [(251, 0), (252, 0), (253, 0), (269, 0), (270, 0), (271, 0)];
@@ -331,28 +306,6 @@ fn energy_grows_by_the_power_of_busy_times() {
     assert_eq!(processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [4711]);
     assert_eq!(nvml.sys_process_name(4711, 32).unwrap(), "train");
     assert_eq!(busy.memory_info().unwrap().used, 1024 << 20);
-}
-
-#[test]
-fn performance_samples_give_the_means_between_them() {
-    let fake = Installed::new("hgx-h100");
-    let nvml = fake.open();
-    let device = nvml.device_by_index(0).unwrap();
-    assert!(device.gpm_support().unwrap());
-    fake.faults("[[busy]]\ngpu = 0");
-    let first = device.gpm_sample().unwrap();
-    thread::sleep(Duration::from_millis(120));
-    let second = device.gpm_sample().unwrap();
-    let ids =
-        [GpmMetricId::SmUtil, GpmMetricId::DramBwUtil, GpmMetricId::PcieTxPerSec, GpmMetricId::Nvdec0Util];
-    let metrics = gpm_metrics_get(&nvml, &first, &second, &ids).unwrap();
-    let value = |i: usize| metrics[i].as_ref().unwrap().value;
-    assert!((value(0) - 97.0).abs() < 1.0, "{}", value(0));
-    assert!((value(1) - 46.0).abs() < 1.0, "{}", value(1));
-    assert!((value(2) - 900e6 / 1_048_576.0).abs() < 10.0, "{}", value(2));
-    assert!(matches!(metrics[3], Err(NvmlError::NotSupported)));
-    let l40s = Installed::new("l40s-pcie");
-    assert!(!l40s.open().device_by_index(0).unwrap().gpm_support().unwrap());
 }
 
 #[test]
@@ -452,7 +405,7 @@ fn a_broken_script_fails_calls_loudly() {
 
 /// The example that reads one temperature: a process of its own that can hang.
 fn child(fake: &Installed) -> Command {
-    let mut command = Command::new(common::example("read_temperature"));
+    let mut command = Command::new(common::example("read_first_gpu"));
     command.arg(fake.library()).stdout(Stdio::piped());
     command
 }

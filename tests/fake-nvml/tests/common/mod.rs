@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use nvidia_ml::built_library;
 use nvidia_ml::scenario::Machine;
-use nvml_wrapper::Nvml;
+use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings as sys;
 
 /// The scenarios that every test of "both machines" runs on.
 pub const SCENARIOS: [&str; 2] = ["hgx-h100", "l40s-pcie"];
@@ -84,4 +85,26 @@ impl Installed {
     pub fn no_faults(&self) {
         nvidia_ml::faults::clear(self.folder()).unwrap();
     }
+}
+
+/// Raw field values; a failed field reads 1000000 and its code.
+pub fn fields(nvml: &Nvml, device: &Device<'_>, ids: &[(u32, u32)]) -> Vec<u64> {
+    // SAFETY: all-zero bytes are a valid field value.
+    let empty: sys::nvmlFieldValue_t = unsafe { std::mem::zeroed() };
+    let mut values: Vec<_> = ids
+        .iter()
+        .map(|&(id, scope)| sys::nvmlFieldValue_t { fieldId: id, scopeId: scope, ..empty })
+        .collect();
+    let count = i32::try_from(values.len()).unwrap();
+    // SAFETY: the handle only goes back into the library that it came from.
+    let handle = unsafe { device.handle() };
+    // SAFETY: `values` has `count` members.
+    let code = unsafe { nvml.lib().nvmlDeviceGetFieldValues(handle, count, values.as_mut_ptr()) };
+    assert_eq!(code, 0);
+    let number = |value: &sys::nvmlFieldValue_t| match value.nvmlReturn {
+        // SAFETY: the union was zeroed before, so all eight bytes are set whichever member the fake wrote.
+        0 => unsafe { value.value.ullVal },
+        code => 1_000_000 + u64::from(code),
+    };
+    values.iter().map(number).collect()
 }

@@ -166,7 +166,7 @@ pub fn of_pair(nvml: &Nvml, first: *mut c_void, second: *mut c_void) -> Readings
     p2p.chain([ask("nvmlDeviceGetTopologyCommonAncestor", None)]).collect()
 }
 
-fn call(nvml: &Nvml, function: &str, handle: *mut c_void, args: &[usize]) -> u32 {
+pub fn call(nvml: &Nvml, function: &str, handle: *mut c_void, args: &[usize]) -> u32 {
     // SAFETY: every function of the library that is asked for here takes a pointer and words.
     let symbol = unsafe { nvml.lib().__library.get::<Function>(function.as_bytes()) };
     let symbol = symbol.unwrap_or_else(|error| panic!("{function}: {error}"));
@@ -215,7 +215,10 @@ fn one(nvml: &Nvml, function: &str, handle: *mut c_void, args: &[Arg], numbers: 
         }
     }
     let code = call(nvml, function, handle, &words);
-    (code, rooms.iter().flatten().flat_map(|word| word.to_ne_bytes()).collect())
+    // Without the zeros behind the answer: there are many of these.
+    let written = |room: &[u64]| room.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+    let words = rooms.iter().flat_map(|room| room[..written(room)].iter().chain([&u64::MAX]));
+    (code, words.flat_map(|word| word.to_ne_bytes()).collect())
 }
 
 /// Every field id with the scopes that matter.
