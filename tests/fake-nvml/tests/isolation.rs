@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::ffi::c_void;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -59,11 +60,12 @@ fn read(fake: &Installed, fault: &str, slots: &[u32]) -> Readings {
             add(format!("GPU {slot}"), readings::performance(&nvml, first, &device.gpm_sample().unwrap()));
         }
     }
-    for (i, left) in devices.iter().enumerate() {
-        for (j, right) in devices.iter().enumerate().filter(|(j, _)| *j != i) {
-            // SAFETY: the handles only go back into the library that they came from.
-            let handles = unsafe { [left.handle().cast(), right.handle().cast()] };
-            add(format!("GPUs {} {}", slots[i], slots[j]), readings::of_pair(&nvml, handles[0], handles[1]));
+    // SAFETY: handles only go back into the library that they came from.
+    let handles = devices.iter().map(|device| unsafe { device.handle() }.cast());
+    let handles: Vec<(u32, *mut c_void)> = slots.iter().copied().zip(handles).collect();
+    for (left, first) in &handles {
+        for (right, second) in handles.iter().filter(|(right, _)| right != left) {
+            add(format!("GPUs {left} {right}"), readings::of_pair(&nvml, *first, *second));
         }
     }
     all

@@ -5,37 +5,10 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
+use common::readings::metrics;
 use common::{Installed, scenario};
 use nvidia_ml::scenario::{Machine, MigDevice};
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::gpm::GpmSample;
-use nvml_wrapper_sys::bindings as sys;
-
-/// Value by metric id; a code of its own where there is none.
-fn metrics(nvml: &Nvml, first: &GpmSample<'_>, second: &GpmSample<'_>) -> BTreeMap<u32, Result<f64, u32>> {
-    // SAFETY: all-zero bytes are a valid request.
-    let mut request: Box<sys::nvmlGpmMetricsGet_t> = Box::new(unsafe { std::mem::zeroed() });
-    request.version = 1;
-    // SAFETY: the sample only goes back into the library that it came from.
-    request.sample1 = unsafe { first.handle() };
-    // SAFETY: as above.
-    request.sample2 = unsafe { second.handle() };
-    let ids: Vec<u32> = (1..14).chain([20, 21, 30]).chain(60..98).chain(248..270).collect();
-    request.numMetrics = u32::try_from(ids.len()).unwrap();
-    for (metric, id) in request.metrics.iter_mut().zip(&ids) {
-        metric.metricId = *id;
-    }
-    // SAFETY: the array has room for more metrics than are asked for.
-    assert_eq!(unsafe { nvml.lib().nvmlGpmMetricsGet(&raw mut *request) }, 0);
-    let read = request.metrics[..ids.len()].iter().map(|metric| match metric.nvmlReturn {
-        0 => (metric.metricId, Ok(metric.value)),
-        code => (metric.metricId, Err(code)),
-    });
-    read.collect()
-}
 
 fn at(fake: &Installed, ms: u64, rules: &str) {
     fake.faults(&format!("frozen_boottime_ms = {ms}\n{rules}"));

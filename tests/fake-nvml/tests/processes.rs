@@ -156,12 +156,12 @@ fn each_kind_of_process_is_in_its_list_and_every_form_of_the_list_agrees() {
             [0x0100_0018 | (mode as u64) << 32, 2, details.as_mut_ptr().expose_provenance() as u64];
         let place = request.as_mut_ptr().expose_provenance();
         assert_eq!(call(&nvml, "nvmlDeviceGetRunningProcessDetailList", handle, &[place]), 0);
-        assert_eq!(request[1] as usize, expected.len());
+        assert_eq!(request[1], expected.len() as u64);
         let pids: Vec<u64> = details.chunks(4).map(|process| process[0]).take(expected.len()).collect();
         assert_eq!(pids, expected);
         request[1] = 0;
         assert_eq!(call(&nvml, "nvmlDeviceGetRunningProcessDetailList", handle, &[place]), 7);
-        assert_eq!(request[1] as usize, expected.len());
+        assert_eq!(request[1], expected.len() as u64);
     }
 }
 

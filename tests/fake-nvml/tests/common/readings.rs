@@ -240,23 +240,41 @@ fn fields(nvml: &Nvml, handle: *mut c_void, readings: &mut Readings) {
     }
 }
 
-/// All performance metrics between two samples.
-pub fn performance(nvml: &Nvml, first: &GpmSample<'_>, second: &GpmSample<'_>) -> Readings {
+/// Performance metrics between two samples by id; a code of its own where one has no value.
+pub fn metrics(
+    nvml: &Nvml,
+    first: &GpmSample<'_>,
+    second: &GpmSample<'_>,
+) -> BTreeMap<u32, Result<f64, u32>> {
     // SAFETY: all-zero bytes are a valid request.
     let mut request: Box<sys::nvmlGpmMetricsGet_t> = Box::new(unsafe { std::mem::zeroed() });
     request.version = 1;
-    // SAFETY: the samples only go back into the library that they came from.
-    unsafe { (request.sample1, request.sample2) = (first.handle(), second.handle()) };
-    let ids = [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 20, 21].into_iter().chain(60..98).chain(248..333);
-    let mut readings = Readings::new();
-    for id in ids {
-        request.numMetrics = 1;
-        request.metrics[0].metricId = id;
-        // SAFETY: one metric is asked for, and the array has many.
-        let code = unsafe { nvml.lib().nvmlGpmMetricsGet(&raw mut *request) };
-        let sys::nvmlGpmMetric_t { nvmlReturn, value, .. } = request.metrics[0];
-        let bytes = [code.to_ne_bytes().to_vec(), value.to_ne_bytes().to_vec()].concat();
-        readings.insert(format!("performance {id}"), (nvmlReturn, bytes));
+    // SAFETY: the sample only goes back into the library that it came from.
+    request.sample1 = unsafe { first.handle() };
+    // SAFETY: as above.
+    request.sample2 = unsafe { second.handle() };
+    let ids: Vec<u32> = (1..14).chain([20, 21, 30]).chain(60..98).chain(248..333).collect();
+    request.numMetrics = u32::try_from(ids.len()).unwrap();
+    for (metric, id) in request.metrics.iter_mut().zip(&ids) {
+        metric.metricId = *id;
     }
-    readings
+    // SAFETY: the array has room for more metrics than are asked for.
+    assert_eq!(unsafe { nvml.lib().nvmlGpmMetricsGet(&raw mut *request) }, 0);
+    let read = request.metrics[..ids.len()].iter().map(|metric| match metric.nvmlReturn {
+        0 => (metric.metricId, Ok(metric.value)),
+        code => (metric.metricId, Err(code)),
+    });
+    read.collect()
+}
+
+/// The same among the other readings.
+pub fn performance(nvml: &Nvml, first: &GpmSample<'_>, second: &GpmSample<'_>) -> Readings {
+    let read = metrics(nvml, first, second).into_iter().map(|(id, value)| {
+        let (code, bytes) = match value {
+            Ok(value) => (0, value.to_ne_bytes().to_vec()),
+            Err(code) => (code, Vec::new()),
+        };
+        (format!("performance {id}"), (code, bytes))
+    });
+    read.collect()
 }
