@@ -96,9 +96,9 @@ const GETTERS: &[(&str, &[Arg])] = &[
     ("nvmlDeviceGetGpuMaxPcieLinkGeneration", &[Out]),
     ("nvmlDeviceGetPcieReplayCounter", &[Out]),
     ("nvmlDeviceGetNvLinkState", &[Below(19), Out]),
-    ("nvmlDeviceGetNvLinkVersion", &[Below(19), Out]),
-    ("nvmlDeviceGetNvLinkCapability", &[Below(19), Below(6), Out]),
-    ("nvmlDeviceGetNvLinkErrorCounter", &[Below(19), Below(5), Out]),
+    ("nvmlDeviceGetNvLinkVersion", &[Number(0), Out]),
+    ("nvmlDeviceGetNvLinkCapability", &[Number(0), Below(6), Out]),
+    ("nvmlDeviceGetNvLinkErrorCounter", &[Below(3), Below(5), Out]),
     ("nvmlDeviceGetNvLinkRemotePciInfo_v2", &[Below(19), Out]),
     ("nvmlDeviceGetNvLinkRemoteDeviceType", &[Below(19), Out]),
     ("nvmlDeviceGetGpuFabricInfo", &[Out]),
@@ -225,7 +225,7 @@ fn one(nvml: &Nvml, function: &str, handle: *mut c_void, args: &[Arg], numbers: 
 fn fields(nvml: &Nvml, handle: *mut c_void, readings: &mut Readings) {
     // SAFETY: all-zero bytes are a valid field value.
     let empty: sys::nvmlFieldValue_t = unsafe { std::mem::zeroed() };
-    let asked = (0..280).flat_map(|id| [0, 1, 2, 17, u32::MAX].map(|scope| (id, scope)));
+    let asked = (0..280).flat_map(|id| [0, 1, u32::MAX].map(|scope| (id, scope)));
     let mut values: Vec<_> =
         asked.map(|(id, scope)| sys::nvmlFieldValue_t { fieldId: id, scopeId: scope, ..empty }).collect();
     let count = i32::try_from(values.len()).unwrap();
