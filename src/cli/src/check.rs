@@ -4,7 +4,7 @@ use crate::report::Table;
 use crate::site::NodeArgs;
 use crate::snapshot;
 use gpuward_core::config::Config;
-use gpuward_core::health::{Finding, History, Severity, evaluate};
+use gpuward_core::health::{Case, Finding, History, Severity, evaluate};
 use gpuward_node::flow::check_node;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -61,8 +61,13 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 /// Without the looks before it: what needs a second look is not certain here.
 fn judge_file(path: &Path, config: Config) -> Result<Judged, String> {
     let file = snapshot::read(path)?;
-    let findings =
-        evaluate(&file.snapshot, &file.expected, &History::default(), true, config.probe.silent_recheck_s);
+    let findings = evaluate(&Case {
+        snapshot: &file.snapshot,
+        expected: &file.expected,
+        history: &History::default(),
+        limits: &config.limits(),
+        gpu_map_certain: true,
+    });
     Ok(Judged { node: file.node, gpus: file.snapshot.gpus.len(), findings, config })
 }
 

@@ -57,6 +57,11 @@ impl Config {
         Ok(())
     }
 
+    /// The limits in force.
+    pub fn limits(&self) -> crate::health::Limits {
+        crate::health::Limits { silent_recheck_s: self.probe.silent_recheck_s, ..self.health.limits.clone() }
+    }
+
     /// The mode in force for a finding code: its own, else the overall one as far as the code's cap allows; an alias
     /// counts as the code itself.
     pub fn mode_of(&self, code: &str) -> Mode {

@@ -1,5 +1,6 @@
 //! The settings, their defaults and where each default comes from.
 
+use crate::health::Limits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -200,6 +201,8 @@ pub struct HealthSettings {
     pub expected_gpus: Option<u32>,
     /// A mode of its own for single codes.
     pub codes: BTreeMap<String, CodePolicy>,
+    /// Where the limits lie.
+    pub limits: Limits,
 }
 
 /// `[health.codes.CODE]`

@@ -1,19 +1,19 @@
 //! GPU memory: uncorrectable errors and failed row remaps.
 
 use super::finding::{Finding, Severity, Subject};
-use super::{History, RESUMED_AFTER_NS};
+use super::{Case, RESUMED_AFTER_NS};
 use crate::model::snapshot::ProbedGpu;
 
 /// Volatile uncorrected errors above 0 (gcm's limit; DCGM fails on any volatile double-bit error), and the remap
 /// failure flag (NVIDIA's RMA policy: a bank out of spares, the same row again, or 512 rows in total).
-pub(super) fn judge(gpu: &ProbedGpu, history: &History, now_boottime_ns: u64) -> Vec<Finding> {
+pub(super) fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     let mut findings = Vec::new();
     match gpu.reading.counters.ecc_volatile_uncorr.value() {
         Some(&errors) if errors > 0 => {
             let what = format!("{errors} uncorrectable ECC errors");
             let finding = Finding::of("ECC_UNCORR", Subject::of(gpu), what, "NVML volatile ECC counters");
             let finding = finding.measured(errors, 0);
-            let known = resumed_with(gpu, history, errors, now_boottime_ns);
+            let known = resumed_with(case, gpu, errors);
             findings.push(if known { finding.with_severity(Severity::Warn) } else { finding });
         }
         _ => {}
@@ -27,8 +27,8 @@ pub(super) fn judge(gpu: &ProbedGpu, history: &History, now_boottime_ns: u64) ->
 
 /// The counter stays above 0 until a reset. One that drained the node, and has not grown since somebody resumed it, is not
 /// news.
-fn resumed_with(gpu: &ProbedGpu, history: &History, errors: u64, now_boottime_ns: u64) -> bool {
+fn resumed_with(case: &Case<'_>, gpu: &ProbedGpu, errors: u64) -> bool {
     let same = |acted: &&super::ActedEcc| Some(acted.pci) == gpu.pci() && errors <= acted.errors;
-    let mut acted = history.acted_ecc.iter().filter(same);
-    acted.any(|acted| now_boottime_ns.saturating_sub(acted.boottime_ns) > RESUMED_AFTER_NS)
+    let mut acted = case.history.acted_ecc.iter().filter(same);
+    acted.any(|acted| case.snapshot.boottime_ns.saturating_sub(acted.boottime_ns) > RESUMED_AFTER_NS)
 }

@@ -5,85 +5,66 @@
 
 pub mod codes;
 mod driver;
+mod expected;
 pub mod finding;
 mod gpu_set;
 mod handle;
+mod history;
+mod limits;
 mod memory;
 mod recovery;
 pub mod silence;
 pub mod xid;
 mod xid_rule;
 
+pub use expected::{Expected, KnownGpu};
 pub use finding::{Finding, Remedy, Severity, Subject};
+pub use history::{ActedEcc, History, SeenGpu, SilentMark};
+pub use limits::Limits;
 
 use crate::model::Snapshot;
 use crate::model::snapshot::ProbedGpu;
-
-/// What a node should be: from configuration, never from what is alive now.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Expected {
-    /// How many GPUs, and which setting says so; `None` where nothing says it.
-    pub gpu_count: Option<(u32, String)>,
-}
-
-/// What earlier looks of the same boot left behind.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct History {
-    /// When a subject was first silent, and has been ever since.
-    pub silent: Vec<SilentMark>,
-    /// ECC counts that drained the node before.
-    pub acted_ecc: Vec<ActedEcc>,
-}
-
-/// An ECC count that drained the node.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct ActedEcc {
-    /// The GPU.
-    pub pci: crate::model::PciAddress,
-    /// The count.
-    pub errors: u64,
-    /// When, CLOCK_BOOTTIME nanoseconds.
-    pub boottime_ns: u64,
-}
 
 /// A drained node gets no jobs. So a job that starts this long after a drain means that somebody resumed the node: their
 /// word counts, and the same evidence drains no second time. A minute is ours: it spans the prologs already under way.
 const RESUMED_AFTER_NS: u64 = 60_000_000_000;
 
-/// A subject that has not answered since a moment.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct SilentMark {
-    /// The GPU, or `None` for the driver as a whole.
-    pub pci: Option<crate::model::PciAddress>,
-    /// The first silent look, CLOCK_BOOTTIME nanoseconds.
-    pub first_boottime_ns: u64,
+/// Everything that the rules judge by.
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    /// What was read.
+    pub snapshot: &'a Snapshot,
+    /// What the node should be.
+    pub expected: &'a Expected,
+    /// What earlier looks left behind.
+    pub history: &'a History,
+    /// Where the limits lie.
+    pub limits: &'a Limits,
+    /// Whether it is certain which GPUs are meant. Only node-wide rules judge where it is not: a GPU that may be another
+    /// job's fails no job.
+    pub gpu_map_certain: bool,
 }
 
 /// All findings about a snapshot, most telling first.
 ///
-/// Only node-wide rules judge where `gpu_map_certain` is false: a GPU that may be another job's fails no job.
-pub fn evaluate(
-    snapshot: &Snapshot,
-    expected: &Expected,
-    history: &History,
-    gpu_map_certain: bool,
-    silent_recheck_s: u64,
-) -> Vec<Finding> {
-    let mut findings = driver::judge(snapshot);
-    findings.extend(gpu_set::judge(snapshot, expected));
-    findings.extend(silence::judge(snapshot, history, gpu_map_certain, silent_recheck_s));
-    for gpu in snapshot.gpus.iter().filter(|_| gpu_map_certain) {
-        findings.extend(judge_gpu(snapshot, gpu, history));
+/// Each family of rules has two entries where it needs them: `judge` for the node as a whole, `judge_gpu` for one GPU. A
+/// rule whose reading is missing says nothing: only the rules about the driver and the handles say what could not be told.
+pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = driver::judge(case.snapshot);
+    findings.extend(gpu_set::judge(case.snapshot, case.expected));
+    findings.extend(silence::judge(case));
+    for gpu in case.snapshot.gpus.iter().filter(|_| case.gpu_map_certain) {
+        findings.extend(judge_gpu(case, gpu));
     }
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), codes::rank(&finding.code)));
     findings
 }
 
-fn judge_gpu(snapshot: &Snapshot, gpu: &ProbedGpu, history: &History) -> Vec<Finding> {
-    let mut findings = xid_rule::judge(snapshot, gpu);
+fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
+    let mut findings = xid_rule::judge(case.snapshot, gpu);
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
-    findings.extend(memory::judge(gpu, history, snapshot.boottime_ns));
+    findings.extend(memory::judge_gpu(case, gpu));
     findings
 }
 

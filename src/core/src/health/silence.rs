@@ -5,17 +5,14 @@
 //! hangs it is the evidence, and the whole node's.
 
 use super::finding::{Finding, Severity, Subject};
-use super::{History, SilentMark};
+use super::{Case, SilentMark};
 use crate::model::snapshot::ProbeOutcome;
 use crate::model::{Reading, Snapshot};
 
 /// Findings about silence in this snapshot.
-pub(super) fn judge(
-    snapshot: &Snapshot,
-    history: &History,
-    gpu_map_certain: bool,
-    recheck_s: u64,
-) -> Vec<Finding> {
+pub(super) fn judge(case: &Case<'_>) -> Vec<Finding> {
+    let Case { snapshot, history, gpu_map_certain, .. } = *case;
+    let recheck_s = case.limits.silent_recheck_s;
     let long_ago = |since_ns: u64| snapshot.boottime_ns.saturating_sub(since_ns) >= recheck_s * 1_000_000_000;
     if let ProbeOutcome::Blocked { pid, since_boottime_ns } = snapshot.probe {
         let what = format!("driver not answering, probe {pid} hangs in it");

@@ -31,11 +31,16 @@ fn healthy() -> Snapshot {
 }
 
 fn expected() -> Expected {
-    Expected { gpu_count: Some((4, "gres.conf".into())) }
+    Expected { gpu_count: Some((4, "gres.conf".into())), ..Expected::default() }
+}
+
+/// All findings of a case with the default limits.
+fn whole(snapshot: &Snapshot, expected: &Expected, history: &History, gpu_map_certain: bool) -> Vec<Finding> {
+    evaluate(&Case { snapshot, expected, history, limits: &Limits::default(), gpu_map_certain })
 }
 
 fn judged(snapshot: &Snapshot) -> Vec<(String, Severity)> {
-    let findings = evaluate(snapshot, &expected(), &History::default(), true, 30);
+    let findings = whole(snapshot, &expected(), &History::default(), true);
     findings.into_iter().map(|finding| (finding.code, finding.severity)).collect()
 }
 
@@ -78,8 +83,8 @@ fn seven_of_eight_is_a_fault_and_not_a_smaller_node() {
     let mut snapshot = healthy();
     snapshot.node.gpu_count = Reading::Value(3);
     assert_eq!(judged(&snapshot), fails("GPU_MISS_DRV"));
-    let more = Expected { gpu_count: Some((3, "gres.conf".into())) };
-    assert_eq!(evaluate(&healthy(), &more, &History::default(), true, 30), []);
+    let more = Expected { gpu_count: Some((3, "gres.conf".into())), ..Expected::default() };
+    assert_eq!(whole(&healthy(), &more, &History::default(), true), []);
 }
 
 #[test]
@@ -198,7 +203,7 @@ fn an_ecc_count_that_drained_the_node_drains_it_again_only_when_it_grows() {
     };
     let severity = |snapshot: &Snapshot, acted: ActedEcc| {
         let history = History { acted_ecc: vec![acted], ..History::default() };
-        evaluate(snapshot, &expected(), &history, true, 30)[0].severity
+        whole(snapshot, &expected(), &history, true)[0].severity
     };
     assert_eq!(severity(&snapshot, acted(5)), Severity::Fail, "a prolog of the same moment");
     assert_eq!(severity(&snapshot, acted(61)), Severity::Warn);
@@ -215,7 +220,7 @@ fn nvml_that_does_not_start_is_unknown_once_and_fails_the_second_time() {
     assert_eq!(judged(&snapshot), [("NVML_INIT".to_owned(), Severity::Unknown)]);
     let history = History { silent: silence::remember(&snapshot, &[]), ..History::default() };
     snapshot.boottime_ns += 30_000_000_000;
-    let findings = evaluate(&snapshot, &expected(), &history, true, 30);
+    let findings = whole(&snapshot, &expected(), &history, true);
     assert_eq!((findings[0].code.as_str(), findings[0].severity), ("NVML_INIT", Severity::Fail));
     snapshot.node.nvml = Reading::Failed(17);
     assert_eq!(judged(&snapshot), [], "our own permissions");
@@ -241,7 +246,7 @@ fn a_pci_list_that_could_not_be_read_is_not_an_empty_one() {
     let mut console_card = healthy();
     console_card.node.gpu_count = Reading::Value(3);
     let nothing = Expected::default();
-    let findings = evaluate(&console_card, &nothing, &History::default(), true, 30);
+    let findings = whole(&console_card, &nothing, &History::default(), true);
     assert_eq!((findings[0].code.as_str(), findings[0].severity), ("GPU_MISS_DRV", Severity::Warn));
 }
 
@@ -261,9 +266,9 @@ fn an_xid_that_drained_the_node_drains_it_no_second_time_once_resumed() {
 fn where_the_gpus_are_not_certain_only_node_wide_rules_judge() {
     let mut snapshot = healthy();
     snapshot.gpus[0].reading.handle = Reading::Lost;
-    assert_eq!(evaluate(&snapshot, &expected(), &History::default(), false, 30), []);
+    assert_eq!(whole(&snapshot, &expected(), &History::default(), false), []);
     snapshot.node.nvml = Reading::Failed(9);
-    let findings = evaluate(&snapshot, &expected(), &History::default(), false, 30);
+    let findings = whole(&snapshot, &expected(), &History::default(), false);
     assert_eq!(findings.len(), 1);
 }
 
@@ -290,7 +295,7 @@ mod silence_over_time {
 
     fn severity_at(snapshot: &Snapshot, marks: &[SilentMark]) -> Option<Severity> {
         let history = History { silent: marks.to_vec(), ..History::default() };
-        let findings = evaluate(snapshot, &expected(), &history, true, 30);
+        let findings = whole(snapshot, &expected(), &history, true);
         findings.iter().find(|finding| finding.code == "PROBE_HANG").map(|finding| finding.severity)
     }
 
@@ -325,7 +330,7 @@ mod silence_over_time {
     #[test]
     fn a_silent_gpu_that_may_be_another_jobs_does_not_drain() {
         let history = History { silent: silence::remember(&silent_gpu(100), &[]), ..History::default() };
-        assert_eq!(evaluate(&silent_gpu(130), &expected(), &history, false, 30), []);
+        assert_eq!(whole(&silent_gpu(130), &expected(), &history, false), []);
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! What the driver says about one GPU beyond what a prolog needs: read by `gpuward snapshot`, never before a job.
+//! What the driver says about one GPU beyond who it is and what it counts.
+//!
+//! A look before a job reads the few of these that its rules need; `gpuward check` and `gpuward snapshot` read all.
 
 use super::{CpuSet, GpuUuid, PciAddress, Reading};
 use serde::{Deserialize, Serialize};
@@ -10,13 +12,24 @@ macro_rules! readings {
             $(#[$doc])*
             #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
             #[serde(default)]
-            pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
+            pub struct $name {
+                $(
+                    $(#[$field_doc])*
+                    #[serde(skip_serializing_if = "is_default")]
+                    pub $field: $type,
+                )*
+            }
         )*
     };
 }
 
+/// What was not read need not be written: it reads back as not read.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 readings! {
-    /// Everything beyond a prolog's needs.
+    /// Everything beyond identity and counters.
     GpuDetail {
         /// What the board is.
         board: BoardReading,

@@ -55,7 +55,7 @@ pub struct GpuReading {
     pub remap_failed: Reading<bool>,
     /// How long this GPU's readings took, microseconds.
     pub took_us: u64,
-    /// What only a look at leisure reads.
+    /// State and limits; before a job only what its rules need.
     pub detail: Option<Box<GpuDetail>>,
 }
 

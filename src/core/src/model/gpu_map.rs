@@ -184,6 +184,8 @@ mod tests {
             model: None,
             numa_node: None,
             local_cpus: None,
+            link: Default::default(),
+            port_link: Default::default(),
         };
         HostReading {
             pci_gpus: crate::model::Reading::Value((0..4).map(pci).collect()),

@@ -1,6 +1,6 @@
 //! Everything that was read from a node at one moment, before anything is judged.
 
-use super::topology::HostLayout;
+use super::topology::{HostLayout, PciLink};
 use super::{GpuReading, GpuUuid, GresIndex, NodeReading, PciAddress, Reading};
 use crate::health::xid::XidEvent;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,12 @@ pub struct DriverGpu {
     pub numa_node: Option<u32>,
     /// CPUs beside it, as a Linux CPU list.
     pub local_cpus: Option<String>,
+    /// Its PCIe link as the GPU sees it.
+    #[serde(default)]
+    pub link: PciLink,
+    /// The same as the port above sees it; nothing where there is no port, as in virtual machines.
+    #[serde(default)]
+    pub port_link: PciLink,
 }
 
 /// One GPU that the probe was asked about.

@@ -9,7 +9,7 @@ use crate::slurm::read_gres_conf;
 use crate::state::{Attempt, BootState};
 use crate::{files, kmsg, sysfs};
 use gpuward_core::config::Mode;
-use gpuward_core::health::{ActedEcc, Expected, Finding, History, Subject, evaluate, silence, xid};
+use gpuward_core::health::{ActedEcc, Case, Expected, Finding, History, Subject, evaluate, silence, xid};
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
@@ -88,7 +88,7 @@ impl Ground {
     fn expected(&self, site: &Site) -> Expected {
         let by_config = site.config.health.expected_gpus.map(|count| (count, "gpuward.toml".to_owned()));
         let by_gres = || self.gres.gpu_count().map(|count| (count, "gres.conf".to_owned()));
-        Expected { gpu_count: by_config.or_else(by_gres) }
+        Expected { gpu_count: by_config.or_else(by_gres), ..Expected::default() }
     }
 }
 
@@ -154,9 +154,19 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
         gpus: if answer.gpus.is_empty() { not_asked(&map) } else { std::mem::take(&mut answer.gpus) },
         xids: boot.xids.clone(),
     };
-    let history = History { silent: before.silent.clone(), acted_ecc: before.acted_ecc.clone() };
-    let recheck_s = site.config.probe.silent_recheck_s;
-    let findings = evaluate(&snapshot, &expected, &history, map.certain(), recheck_s);
+    let history = History {
+        silent: before.silent.clone(),
+        acted_ecc: before.acted_ecc.clone(),
+        seen: before.seen.clone(),
+    };
+    let findings = evaluate(&Case {
+        snapshot: &snapshot,
+        expected: &expected,
+        history: &history,
+        limits: &site.config.limits(),
+        gpu_map_certain: map.certain(),
+    });
+    boot.seen = history.seen_after(&snapshot);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
     Look { snapshot, findings, map, expected, boot, before, answer, attempt, lock }

@@ -49,8 +49,45 @@ pub fn of_gpu(device: &Device<'_>) -> GpuDetail {
     }
 }
 
+/// The few that the rules before and after a job need, some 25 calls.
+pub fn for_a_job(device: &Device<'_>, fields: &Fields) -> GpuDetail {
+    let ecc_mode = reading(device.is_ecc_enabled());
+    GpuDetail {
+        memory: MemoryReading {
+            bar1_mib: Reading::NotRead,
+            bar1_used_mib: Reading::NotRead,
+            ..memory(device)
+        },
+        power: PowerReading {
+            default_limit_mw: fields.get(field::POWER_LIMIT_DEFAULT).and_then(small),
+            enforced_limit_mw: fields.get(field::POWER_LIMIT_ENFORCED).and_then(small),
+            ..PowerReading::default()
+        },
+        temp: TempReading {
+            memory_c: fields.get(field::MEMORY_TEMP).and_then(small),
+            ..TempReading::default()
+        },
+        clocks: ClockReading { event_reasons: raw::event_reasons(device), ..ClockReading::default() },
+        ecc: EccReading {
+            enabled: ecc_mode.clone().map(|mode| mode.currently_enabled),
+            pending: ecc_mode.map(|mode| mode.pending_enabled),
+            sram_threshold_exceeded: raw::sram_errors(device).1,
+            ..EccReading::default()
+        },
+        nvlinks: link_states(device)
+            .map(|(link, up)| NvLinkReading { link, up, ..NvLinkReading::default() })
+            .collect(),
+        fabric: raw::fabric(device),
+        processes: processes(device),
+        compute_mode: raw::compute_mode(device),
+        ..GpuDetail::default()
+    }
+}
+
 /// Field ids of nvml.h (API 13). The throttle times are in the numbering of CUDA 12, which the wrapper translates.
-mod field {
+pub mod field {
+    pub const POWER_LIMIT_DEFAULT: u32 = 189;
+    pub const POWER_LIMIT_ENFORCED: u32 = 190;
     pub const THROTTLE_POWER: u32 = 74;
     pub const THROTTLE_THERMAL: u32 = 75;
     pub const MEMORY_TEMP: u32 = 82;
@@ -115,14 +152,22 @@ fn board(device: &Device<'_>) -> BoardReading {
     }
 }
 
-fn memory(device: &Device<'_>) -> MemoryReading {
-    let (memory, bar1) = (reading(device.memory_info()), reading(device.bar1_memory_info()));
+fn memory_use(device: &Device<'_>) -> MemoryReading {
+    let memory = reading(device.memory_info());
     MemoryReading {
         total_mib: memory.clone().map(|memory| memory.total / MIB),
         reserved_mib: memory.clone().map(|memory| memory.reserved / MIB),
         used_mib: memory.map(|memory| memory.used / MIB),
+        ..MemoryReading::default()
+    }
+}
+
+fn memory(device: &Device<'_>) -> MemoryReading {
+    let bar1 = reading(device.bar1_memory_info());
+    MemoryReading {
         bar1_mib: bar1.clone().map(|bar1| bar1.total / MIB),
         bar1_used_mib: bar1.map(|bar1| bar1.used / MIB),
+        ..memory_use(device)
     }
 }
 
@@ -201,9 +246,13 @@ fn pcie(device: &Device<'_>) -> PcieReading {
     }
 }
 
+/// Number and state of each link; the first that does not exist ends them.
+fn link_states<'a>(device: &'a Device<'_>) -> impl Iterator<Item = (u32, Reading<bool>)> + 'a {
+    (0..MAX_LINKS).map_while(|link| raw::link_up(device, link).ok().map(|up| (link, up)))
+}
+
 fn nvlinks(device: &Device<'_>) -> Vec<NvLinkReading> {
-    let state = |link| raw::link_up(device, link).ok().map(|up| (link, up));
-    (0..MAX_LINKS).map_while(state).map(|(link, up)| nvlink(device, link, up)).collect()
+    link_states(device).map(|(link, up)| nvlink(device, link, up)).collect()
 }
 
 fn nvlink(device: &Device<'_>, link: u32, up: Reading<bool>) -> NvLinkReading {

@@ -26,7 +26,7 @@ mod field {
     pub const REMAP_FAILED: u32 = 145;
     pub const RECOVERY_ACTION: u32 = 230;
     /// All that a prolog needs, for one call of the driver.
-    pub const ALL: [u32; 11] = [
+    pub const ALL: [u32; 14] = [
         ECC_VOLATILE_CORR,
         ECC_VOLATILE_UNCORR,
         ECC_AGGREGATE_CORR,
@@ -38,6 +38,9 @@ mod field {
         REMAP_PENDING,
         REMAP_FAILED,
         RECOVERY_ACTION,
+        super::detail::field::MEMORY_TEMP,
+        super::detail::field::POWER_LIMIT_DEFAULT,
+        super::detail::field::POWER_LIMIT_ENFORCED,
     ];
 }
 
@@ -130,7 +133,7 @@ fn of_whole_gpu(device: &Device<'_>, pci: Option<PciAddress>) -> GpuReading {
         remap_pending: fields.get(field::REMAP_PENDING).map(|flag| flag != 0),
         remap_failed: fields.get(field::REMAP_FAILED).map(|flag| flag != 0),
         took_us: 0,
-        detail: None,
+        detail: Some(Box::new(detail::for_a_job(device, &fields))),
     }
 }
 

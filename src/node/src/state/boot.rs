@@ -4,7 +4,7 @@
 
 use crate::{EdgeError, files};
 use gpuward_core::health::xid::XidEvent;
-use gpuward_core::health::{ActedEcc, SilentMark};
+use gpuward_core::health::{ActedEcc, SeenGpu, SilentMark};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -24,6 +24,8 @@ pub struct BootState {
     pub silent: Vec<SilentMark>,
     /// ECC counts that drained the node.
     pub acted_ecc: Vec<ActedEcc>,
+    /// Counters of the GPUs at a look at least a minute ago.
+    pub seen: Vec<SeenGpu>,
     /// Whether a GPU was last seen with persistence mode off, so that opening one may take seconds; `None` before any
     /// was seen.
     pub persistence_off: Option<bool>,

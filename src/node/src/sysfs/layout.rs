@@ -134,7 +134,6 @@ fn function(device: &Path, at: PciAddress) -> Result<Option<PciFunction>, EdgeEr
     let parts: Vec<&str> = real.iter().filter_map(|part| part.to_str()).collect();
     let above = parts.iter().rev().nth(1).and_then(|part| part.parse().ok());
     let root_bus = parts.iter().rev().find(|part| part.starts_with("pci")).copied().unwrap_or_default();
-    let word = |name: &str| line(&device.join(name)).filter(|text| text != "Unknown");
     Ok(Some(PciFunction {
         at,
         above,
@@ -144,13 +143,21 @@ fn function(device: &Path, at: PciAddress) -> Result<Option<PciFunction>, EdgeEr
         // -1: firmware does not say.
         numa_node: number(&device.join("numa_node")),
         local_cpus: list(&device.join("local_cpulist")),
-        link: PciLink {
-            speed: word("current_link_speed"),
-            width: number(&device.join("current_link_width")),
-            max_speed: word("max_link_speed"),
-            max_width: number(&device.join("max_link_width")),
-        },
+        link: link(device),
     }))
+}
+
+/// The link of a function upwards.
+pub(super) fn link(device: &Path) -> PciLink {
+    let word = |name: &str| line(&device.join(name)).filter(|text| text != "Unknown");
+    // 0 lanes is how the kernel says that it does not know.
+    let lanes = |name: &str| number(&device.join(name)).filter(|lanes| *lanes > 0);
+    PciLink {
+        speed: word("current_link_speed"),
+        width: lanes("current_link_width"),
+        max_speed: word("max_link_speed"),
+        max_width: lanes("max_link_width"),
+    }
 }
 
 const NVIDIA: u32 = 0x10de;

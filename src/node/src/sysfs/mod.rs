@@ -7,6 +7,7 @@ pub use layout::read_layout;
 use crate::EdgeError;
 use crate::files::read_text;
 use gpuward_core::model::snapshot::{DriverGpu, HostReading};
+use gpuward_core::model::topology::PciLink;
 use gpuward_core::model::{PciAddress, Reading};
 use std::fs;
 use std::path::Path;
@@ -38,6 +39,10 @@ pub fn complete(host: &mut HostReading, sysfs: &Path) {
         // -1: firmware does not say.
         gpu.numa_node = line(&device.join("numa_node")).and_then(|text| text.parse().ok());
         gpu.local_cpus = line(&device.join("local_cpulist"));
+        gpu.link = layout::link(&device);
+        // The folder above a function is its port; above a root bus there is none, and no such files.
+        gpu.port_link = fs::canonicalize(&device)
+            .map_or_else(|_| PciLink::default(), |real| layout::link(&real.join("..")));
     }
 }
 
@@ -138,6 +143,8 @@ fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
         model: field("Model"),
         numa_node: None,
         local_cpus: None,
+        link: PciLink::default(),
+        port_link: PciLink::default(),
     }
 }
 

@@ -1,0 +1,18 @@
+//! Where the limits lie: `[health.limits]` in gpuward.toml. Each default names its source.
+
+use serde::Deserialize;
+
+/// `[health.limits]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// How far apart two silent looks at the same GPU must be to count as a finding; from `[probe] silent_recheck_s`.
+    #[serde(skip)]
+    pub silent_recheck_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { silent_recheck_s: 30 }
+    }
+}
