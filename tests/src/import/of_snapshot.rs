@@ -60,8 +60,35 @@ fn driver(file: &SnapshotFile, notes: &mut Vec<String>) -> Driver {
         version,
         cuda: nvml.map_or(0, |major| major * 1000),
         loaded: host.module_loaded.value() != Some(&false),
+        missing_symbols: missing_symbols(file),
         ..Driver::default()
     }
+}
+
+/// Functions that every board answers where the driver has them: what all GPUs call "not supported" is not there.
+fn missing_symbols(file: &SnapshotFile) -> Vec<String> {
+    type Told = fn(&GpuDetail) -> bool;
+    let has_ecc = |detail: &GpuDetail| detail.ecc.enabled.value() == Some(&true);
+    let functions: [(&str, Told); 6] = [
+        ("nvmlDeviceGetArchitecture", |detail| detail.board.architecture == Reading::NotSupported),
+        ("nvmlDeviceGetSramEccErrorStatus", |detail| {
+            detail.ecc.sram_aggregate_uncorr == Reading::NotSupported
+        }),
+        ("nvmlGpmQueryDeviceSupport", |detail| detail.gpm == Reading::NotSupported),
+        ("nvmlDeviceGetMemoryInfo_v2", |detail| detail.memory.total_mib == Reading::NotSupported),
+        ("nvmlDeviceGetGpuMaxPcieLinkGeneration", |detail| {
+            detail.pcie.gpu_max_generation == Reading::NotSupported
+        }),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", |detail| detail.processes == Reading::NotSupported),
+    ];
+    let details: Vec<&GpuDetail> =
+        file.snapshot.gpus.iter().filter_map(|gpu| gpu.reading.detail.as_deref()).collect();
+    let missing = |(name, told): &(&str, Told)| {
+        let applies =
+            *name != "nvmlDeviceGetSramEccErrorStatus" || details.iter().any(|detail| has_ecc(detail));
+        applies && !details.is_empty() && details.iter().all(|detail| told(detail))
+    };
+    functions.iter().filter(|function| missing(function)).map(|(name, _)| (*name).to_owned()).collect()
 }
 
 /// The numbering that gives the cores as they were read, if there is one.
@@ -144,6 +171,14 @@ impl PciTree {
     fn numa(&self, at: PciAddress) -> i32 {
         let node = self.functions.get(&at).and_then(|function| function.numa_node);
         node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1)
+    }
+
+    /// The PCIe generation that a device can do, by the kernel's word for its speed.
+    fn max_generation(&self, at: PciAddress) -> Option<u32> {
+        let speed = self.functions.get(&at)?.link.max_speed.as_deref()?;
+        let known = ["2.5", "5.0", "8.0", "16.0", "32.0", "64.0"];
+        let place = known.iter().position(|known| speed.split(' ').next() == Some(known))?;
+        Some(u32_of(place) + 1)
     }
 
     /// The bridge above, or the device itself where it sits on a root bus.
@@ -274,7 +309,9 @@ fn gpu_of(
             width: or_zero(&detail.pcie.width),
             max_generation: or_zero(&detail.pcie.max_generation),
             max_width: or_zero(&detail.pcie.max_width),
-            gpu_max_generation: or_zero(&detail.pcie.gpu_max_generation),
+            gpu_max_generation: value(&detail.pcie.gpu_max_generation)
+                .or_else(|| pci.max_generation(address(at)))
+                .unwrap_or(0),
             replay: value(&reading.counters.pcie_replay)
                 .and_then(|count| u32::try_from(count).ok())
                 .unwrap_or(0),
