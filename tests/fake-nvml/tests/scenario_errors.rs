@@ -127,6 +127,7 @@ fn values_that_do_not_fit_together_are_named_with_what_would_fit() {
         "hgx-h100" "hosts/xeon-2x56.toml": "168-223" => "168-222", at "numa =", "numa" "CPU 223 of 0-223 is in no node";
         "hgx-h100" "hosts/xeon-2x56.toml": "distances = [21, 10]" => "distances = [21]", at "[21]", "numa[1].distances" "needs 2";
         "l40s-pcie" "l40s-pcie.toml": "sockets = 2\n" => "", at "[cpu]", "cpu.sockets" "is needed";
+        "l40s-pcie" "l40s-pcie.toml": "sockets = 2\n" => "sockets = 200000000\n", at "sockets =", "cpu.sockets" "at most 65536";
         "l40s-pcie" "models/l40s.toml": "total_mib = 46068" => "total_mib = 0", at "total_mib", "gpus[0].memory.total_mib" "is needed";
         "l40s-pcie" "l40s-pcie.toml": "[[gpus]]\nuuid = \"GPU-6471b463-7997-3142-9b05-83ffb5868fff\"\nserial = \"1321423002923\"\npci = \"0000:81:00.0\""
             => "[[gpus]] # here", at "# here", "gpus[2].pci" "is needed";

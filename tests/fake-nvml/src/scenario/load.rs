@@ -71,9 +71,8 @@ impl Sources {
         let named: Vec<_> = self.layers.iter().filter_map(|layer| layer.table.get(kind)).collect();
         let Some(name) = named.first().and_then(|name| name.as_str()) else { return Ok(None) };
         let part = self.read::<Machine>(folder, kind, kind, name)?;
-        if let Some(key) =
-            ["board", "host"].into_iter().find(|key| *key <= kind && part.table.contains_key(*key))
-        {
+        let forbidden: &[&str] = if kind == "board" { &["board"] } else { &["board", "host"] };
+        if let Some(key) = forbidden.iter().find(|key| part.table.contains_key(**key)) {
             return Err(part.complain(key, &format!("a {kind} cannot name a {key} itself")));
         }
         Ok(Some(part))

@@ -139,11 +139,11 @@ pub enum CpuNumbering {
 impl Cpu {
     /// Number of CPUs (hardware threads).
     pub fn count(self) -> u32 {
-        self.cores() * self.threads_per_core
+        self.cores().saturating_mul(self.threads_per_core)
     }
 
     fn cores(self) -> u32 {
-        self.sockets * self.cores_per_socket
+        self.sockets.saturating_mul(self.cores_per_socket)
     }
 
     /// Machine-wide number of the core that a CPU belongs to.

@@ -16,6 +16,9 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
+/// More is a typing error, and would eat the memory of the test machine.
+const MAX_CPUS: u32 = 1 << 16;
+
 /// First contradiction of a loaded machine.
 pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
     essentials(machine)?;
@@ -49,10 +52,16 @@ fn essentials(machine: &Machine) -> Result<(), Problem> {
         (cpu.cores_per_l3 == 0, "cpu.cores_per_l3"),
         (machine.numa.is_empty(), "numa"),
     ];
-    match missing.into_iter().find(|(missing, _)| *missing) {
-        Some((_, key)) => problem(key, "is needed, and not 0"),
-        None => wrong_symbol(machine),
+    if let Some((_, key)) = missing.into_iter().find(|(missing, _)| *missing) {
+        return problem(key, "is needed, and not 0");
     }
+    if cpu.count() > MAX_CPUS {
+        return problem(
+            "cpu.sockets",
+            format!("{} CPUs in all; at most {MAX_CPUS} are rendered", cpu.count()),
+        );
+    }
+    wrong_symbol(machine)
 }
 
 fn wrong_symbol(machine: &Machine) -> Result<(), Problem> {
