@@ -146,6 +146,9 @@ fn ids_that_are_not_stated_differ_between_machines_and_gpus_and_stay() {
     let with_serial = gpus - 8 - 8 - 5;
     // The two GPUs of a GB200 board share one.
     assert_eq!((uuids.len(), serials.len()), (gpus, with_serial - 2));
+    let tray = load("gb200-tray").for_node("node1");
+    let serials = [0, 1, 2, 3].map(|slot| tray.gpus[slot].serial.as_deref().unwrap());
+    assert!(serials[0] == serials[1] && serials[1] != serials[2] && serials[2] == serials[3], "{serials:?}");
 }
 
 #[test]
