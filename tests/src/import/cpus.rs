@@ -100,7 +100,7 @@ fn second_threads<'a>(lists: impl Iterator<Item = &'a CpuSet>) -> Option<u32> {
         let gap = second.first()?.checked_sub(*first.first()?)?;
         let same = first.iter().zip(second).all(|(low, high)| low + gap == *high);
         let contiguous = first.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-        if first.len() != second.len() || !same || !contiguous || gap as usize <= first.len() - 1 {
+        if first.len() != second.len() || !same || !contiguous || (gap as usize) < first.len() {
             return None;
         }
         // One run split in the middle is no pair of runs.
