@@ -161,4 +161,24 @@ mod tests {
             let _ = exported(&bent);
         }
     }
+
+    #[test]
+    fn a_name_that_another_symbol_shares_is_not_touched() {
+        let mut file = std::fs::read(crate::built_library().unwrap()).unwrap();
+        let table = section(&file, SHT_DYNSYM).unwrap().unwrap();
+        let names = symbols(&file).unwrap();
+        let entry = |name: &str| {
+            let place = names.iter().position(|symbol| symbol.name == name).unwrap();
+            content(&file, table).unwrap().start + place * SYMBOL_BYTES
+        };
+        // nvmlShutdown becomes the end of nvmlDeviceGetName, as a linker does where two names end alike.
+        let (long, short) = (entry("nvmlDeviceGetName"), entry("nvmlShutdown"));
+        let inside = u32::try_from(number::<4>(&file, long).unwrap()).unwrap() + 10;
+        file[short..short + 4].copy_from_slice(&inside.to_le_bytes());
+        let before = file.clone();
+        let refused = Err(ElfError::Shared("nvmlDeviceGetName".into()));
+        assert_eq!(take_away(&mut file, &["nvmlDeviceGetName".into()]), refused);
+        assert_eq!(take_away(&mut file, &["GetName".into()]), Err(ElfError::Shared("GetName".into())));
+        assert!(file == before);
+    }
 }

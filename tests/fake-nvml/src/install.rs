@@ -43,7 +43,11 @@ impl Machine {
         // Not over the file in place: a process that has it mapped would crash.
         let temporary = folder.join(".libnvidia-ml.tmp");
         fs::copy(library, &temporary).map_err(ScenarioError::io("copy", library))?;
-        self.take_symbols_away(&temporary)?;
+        if let Err(error) = self.take_symbols_away(&temporary) {
+            // Best effort: nobody opens it by this name.
+            let _ = fs::remove_file(&temporary);
+            return Err(error);
+        }
         fs::rename(&temporary, &target).map_err(ScenarioError::io("replace", &target))?;
         let link = folder.join(UNVERSIONED);
         match symlink(LIBRARY, &link) {
