@@ -36,7 +36,6 @@
 //! gpu = 0
 //! from_boottime_ms = 1000
 //! until_boottime_ms = 61000
-//! ```
 //!
 //! [[reset]]
 //! gpu = 0
