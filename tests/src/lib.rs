@@ -3,5 +3,6 @@
 pub mod cluster;
 pub mod import;
 pub mod measure;
+pub mod readers;
 pub mod sim;
 pub mod stack;
