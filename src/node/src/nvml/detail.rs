@@ -1,7 +1,7 @@
 //! What only a look at leisure reads from a GPU.
 
 use super::raw;
-use super::read::{Fields, parsed, reading};
+use super::read::{Fields, parsed, reading, unsigned};
 use gpuward_core::model::detail::{
     BoardReading, ClockReading, EccReading, GpuDetail, LinkEnd, MemoryReading, MigDeviceReading, MigReading,
     NvLinkReading, PcieReading, PeerReading, PowerReading, ProcessKind, ProcessReading, TempReading,
@@ -115,11 +115,6 @@ const FIELDS: [u32; 7] = [
 /// A number that has to fit into 32 bits.
 fn small(number: u64) -> Reading<u32> {
     u32::try_from(number).map_or(Reading::NotSupported, Reading::Value)
-}
-
-/// A number that counts something.
-fn count(number: i64) -> Reading<u64> {
-    u64::try_from(number).map_or(Reading::NotSupported, Reading::Value)
 }
 
 /// A value only where all parts are there; else the answer of the first part that is not.
@@ -246,9 +241,13 @@ fn pcie(device: &Device<'_>) -> PcieReading {
     }
 }
 
-/// Number and state of each link; the first that does not exist ends them.
-fn link_states<'a>(device: &'a Device<'_>) -> impl Iterator<Item = (u32, Reading<bool>)> + 'a {
-    (0..MAX_LINKS).map_while(|link| raw::link_up(device, link).ok().map(|up| (link, up)))
+/// Number and state of each link. A link is there if the driver tells its state, or that of a later one; where it refuses
+/// all that follow, one more stands for them: how many there are is not known then.
+fn link_states(device: &Device<'_>) -> impl Iterator<Item = (u32, Reading<bool>)> {
+    let states: Vec<Reading<bool>> =
+        (0..MAX_LINKS).map_while(|link| raw::link_up(device, link).ok()).collect();
+    let told = states.iter().rposition(|up| up.value().is_some()).map_or(0, |last| last + 1);
+    (0..).zip(states).take(told + 1)
 }
 
 fn nvlinks(device: &Device<'_>) -> Vec<NvLinkReading> {
@@ -257,13 +256,14 @@ fn nvlinks(device: &Device<'_>) -> Vec<NvLinkReading> {
 
 fn nvlink(device: &Device<'_>, link: u32, up: Reading<bool>) -> NvLinkReading {
     let wanted = [field::NVLINK_REPLAY, field::NVLINK_RECOVERY, field::NVLINK_CRC, field::NVLINK_SPEED];
-    let [replay, recovery, crc, speed_mbps] = raw::fields(device, wanted.map(|id| (id, link)));
+    let numbers = raw::fields(device, wanted.map(|id| (id, link)));
+    let [replay, recovery, crc, speed_mbps] = numbers.map(|number| number.and_then(unsigned));
     let pci = device.link_wrapper_for(link).remote_pci_info().map(|info| info.bus_id);
     NvLinkReading {
         link,
         up,
         version: raw::link_version(device, link),
-        speed_mbps: speed_mbps.and_then(count),
+        speed_mbps,
         end: raw::link_end(device, link).map(|kind| match kind {
             0 => LinkEnd::Gpu,
             1 => LinkEnd::Npu,
@@ -271,7 +271,7 @@ fn nvlink(device: &Device<'_>, link: u32, up: Reading<bool>) -> NvLinkReading {
             _ => LinkEnd::Unknown,
         }),
         end_pci: parsed(pci),
-        errors: all([replay, recovery, crc].map(|errors| errors.and_then(count))),
+        errors: all([replay, recovery, crc]),
     }
 }
 
@@ -311,7 +311,8 @@ fn mig_device(device: &Device<'_>) -> MigDeviceReading {
     }
 }
 
-/// The three lists as one; a list that this board does not have adds nothing.
+/// The three lists as one; a list that this board does not have adds nothing. One that is refused is no empty list: two
+/// of three would pass for all that hold the GPU.
 fn processes(device: &Device<'_>) -> Reading<Vec<ProcessReading>> {
     let lists: [(ProcessKind, Result<Vec<ProcessInfo>, NvmlError>); 3] = [
         (ProcessKind::Compute, device.running_compute_processes()),
@@ -322,8 +323,8 @@ fn processes(device: &Device<'_>) -> Reading<Vec<ProcessReading>> {
     for (kind, list) in lists {
         match (kind, reading(list)) {
             (_, Reading::Value(list)) => found.extend(list.iter().map(|info| process(kind, info))),
-            (ProcessKind::Compute, other) => return other.and_then(|_| Reading::NotRead),
-            _ => {}
+            (ProcessKind::Graphics | ProcessKind::Mps, Reading::NotSupported) => {}
+            (_, refused) => return refused.and_then(|_| Reading::NotRead),
         }
     }
     found.sort_by_key(|process: &ProcessReading| (process.pid, process.kind));

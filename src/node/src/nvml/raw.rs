@@ -2,7 +2,7 @@
 //!
 //! Everything goes through the wrapper's own table of symbols; one that the driver's library lacks is "not supported".
 
-use super::read::of_code;
+use super::read::{of_code, signed};
 use gpuward_core::model::Reading;
 use gpuward_core::model::detail::FabricReading;
 use nvml_wrapper::Device;
@@ -184,19 +184,15 @@ pub fn link_up(device: &Device<'_>, link: u32) -> Result<Reading<bool>, NoSuchLi
     let mut up: c_uint = 0;
     // SAFETY: the handle comes from this library; an enum of C is an unsigned int here, and any number is valid for it.
     let code = unsafe { getter(handle(device), link, (&raw mut up).cast()) };
-    match code {
-        INVALID_ARGUMENT | NOT_SUPPORTED | FUNCTION_NOT_FOUND => Err(NoSuchLink),
-        code => Ok(answer(code, up != 0)),
+    match answer(code, up != 0) {
+        Reading::NotSupported => Err(NoSuchLink),
+        state => Ok(state),
     }
 }
 
 /// There are no more links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoSuchLink;
-
-const INVALID_ARGUMENT: nvmlReturn_t = 2;
-const NOT_SUPPORTED: nvmlReturn_t = 3;
-const FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
 /// What is at the other end of a link, `nvmlIntNvLinkDeviceType_t`. nvml-wrapper 0.13 answers "unknown" whatever the
 /// driver says: it hands out a copy of its variable.
@@ -247,18 +243,13 @@ fn number(value: &nvmlFieldValue_t) -> Reading<i64> {
         // SAFETY: the library says that it wrote this member of the union; any bytes are a valid number.
         1 => Reading::Value(i64::from(unsafe { value.value.uiVal })),
         // SAFETY: as above.
-        2 => unsigned(unsafe { value.value.ulVal }),
+        2 => signed(unsafe { value.value.ulVal }),
         // SAFETY: as above.
-        3 => unsigned(unsafe { value.value.ullVal }),
+        3 => signed(unsafe { value.value.ullVal }),
         // SAFETY: as above.
         4 => Reading::Value(unsafe { value.value.sllVal }),
         // SAFETY: as above.
         5 => Reading::Value(i64::from(unsafe { value.value.siVal })),
         _ => Reading::NotSupported,
     }
-}
-
-/// No counter of a GPU comes near 2^63.
-fn unsigned(number: u64) -> Reading<i64> {
-    i64::try_from(number).map_or(Reading::NotSupported, Reading::Value)
 }

@@ -163,15 +163,24 @@ impl Fields {
         }
     }
 
-    /// A number; one below 0 is none.
     pub(super) fn get(&self, id: u32) -> Reading<u64> {
         self.sample(id).and_then(|sample| match sample {
             SampleValue::U32(value) => Reading::Value(u64::from(value)),
             SampleValue::U64(value) => Reading::Value(value),
-            SampleValue::I64(value) => u64::try_from(value).map_or(Reading::NotSupported, Reading::Value),
+            SampleValue::I64(value) => unsigned(value),
             SampleValue::F64(_) => Reading::NotSupported,
         })
     }
+}
+
+/// A counter; a number below 0 is none.
+pub(super) fn unsigned(number: i64) -> Reading<u64> {
+    u64::try_from(number).map_or(Reading::NotSupported, Reading::Value)
+}
+
+/// No number of a GPU comes near 2^63.
+pub(super) fn signed(number: u64) -> Reading<i64> {
+    i64::try_from(number).map_or(Reading::NotSupported, Reading::Value)
 }
 
 /// NVML's answer as a reading.
