@@ -16,7 +16,6 @@ use std::path::Path;
 type Answer<T> = Result<T, c_uint>;
 
 const INVALID_ARGUMENT: c_uint = 2;
-const NOT_SUPPORTED: c_uint = 3;
 const INSUFFICIENT_SIZE: c_uint = 7;
 const FUNCTION_NOT_FOUND: c_uint = 13;
 const ARGUMENT_VERSION_MISMATCH: c_uint = 25;
@@ -334,12 +333,13 @@ impl Nvml {
         }
     }
 
-    /// How many pages were retired for a cause. Without room the library only tells the number.
+    /// How many pages were retired for a cause. Without room the library only tells the number; nvml.h allows no null
+    /// pointer here even then.
     fn retired_pages(&self, device: Device, cause: u32) -> Answer<u64> {
-        let (mut count, none) = (0, std::ptr::null_mut());
+        let (mut count, mut address, mut time) = (0, 0, 0);
         let function = found(self.0.nvmlDeviceGetRetiredPages_v2)?;
-        // SAFETY: a handle of this library; a count of 0 promises no room in the two lists.
-        match unsafe { function(device, cause, &raw mut count, none, none) } {
+        // SAFETY: a handle of this library and three writable numbers; a count of 0 promises no room in the two lists.
+        match unsafe { function(device, cause, &raw mut count, &raw mut address, &raw mut time) } {
             0 | INSUFFICIENT_SIZE => Ok(count.into()),
             code => Err(code),
         }

@@ -3,7 +3,7 @@
 use super::gpu::{address, fields, of_code, parsed, reading, unsigned};
 use super::{
     ARGUMENT_VERSION_MISMATCH, Device, FUNCTION_NOT_FOUND, FabricV1, FabricV2, FabricV3, Gpm,
-    INVALID_ARGUMENT, Memory, NOT_SUPPORTED, Nvml, Process, Sram, version_word,
+    INVALID_ARGUMENT, Memory, Nvml, Process, Sram, version_word,
 };
 use gpuward_core::model::detail::{
     BoardReading, ClockReading, EccReading, FabricReading, GpuDetail, LinkEnd, MemoryReading,
@@ -192,15 +192,23 @@ impl Gpu<'_> {
         }
     }
 
-    /// "Invalid argument" is the link after the last.
+    /// "Invalid argument" and all that means "not supported" is the link after the last. A library that refuses otherwise
+    /// has said nothing about there being a link: of such links at the end the first is kept, for its refusal.
     fn nvlinks(&self) -> Vec<NvLinkReading> {
         let mut links = Vec::new();
+        let mut at_end = 0;
         for link in 0..MAX_LINKS {
-            match Nvml::of(self.nvml.0.nvmlDeviceGetNvLinkState, self.device, link) {
-                Err(INVALID_ARGUMENT | NOT_SUPPORTED | FUNCTION_NOT_FOUND) => break,
-                state => links.push(self.nvlink(link, reading(state).map(|state| state == 1))),
+            let up = match Nvml::of(self.nvml.0.nvmlDeviceGetNvLinkState, self.device, link) {
+                Err(INVALID_ARGUMENT) => break,
+                state => reading(state).map(|state| state == 1),
+            };
+            if up == Reading::NotSupported {
+                break;
             }
+            at_end = if up.value().is_some() { 0 } else { at_end + 1 };
+            links.push(self.nvlink(link, up));
         }
+        links.truncate(links.len() - usize::saturating_sub(at_end, 1));
         links
     }
 
