@@ -8,6 +8,7 @@ use gpuward_tests::readers::diff::differences;
 use gpuward_tests::readers::{Seen, raw, wrapper};
 use gpuward_tests::sim::Bench;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
@@ -37,9 +38,7 @@ struct Still {
 
 impl Still {
     fn new(name: &str) -> Still {
-        let still = Still { name: name.to_owned(), bench: Bench::new(name, "observe", "") };
-        still.fault("");
-        still
+        Still { name: name.to_owned(), bench: Bench::new(name, "observe", "") }
     }
 
     /// From now on the library misbehaves as `script` says.
@@ -60,22 +59,28 @@ impl Still {
     }
 
     /// What gpuward reads, without how long it took.
-    fn probe(&self) -> Snapshot {
-        let mut snapshot = self.bench.snapshot().snapshot;
-        for gpu in &mut snapshot.gpus {
+    fn probe(&self) -> SnapshotFile {
+        let mut file = self.bench.snapshot();
+        for gpu in &mut file.snapshot.gpus {
             gpu.reading.took_us = 0;
         }
-        let asked: Vec<PciAddress> = snapshot.gpus.iter().filter_map(|gpu| gpu.target.pci).collect();
+        let asked: Vec<PciAddress> = file.snapshot.gpus.iter().filter_map(|gpu| gpu.target.pci).collect();
         assert_eq!(asked, self.addresses(), "{}", self.name);
-        snapshot
+        file
     }
 
     fn raw(&self) -> Seen {
         raw::read(&self.library(), &self.addresses(), DEADLINE)
     }
 
-    fn wrapper(&self) -> Seen {
-        wrapper::read(&self.library(), &self.addresses())
+    /// The machine under `script`.
+    fn view(&self, script: &str, by_wrapper: bool) -> View {
+        self.fault(script);
+        let file = self.probe();
+        let raw = with(&file.snapshot, self.raw());
+        let seen = by_wrapper.then(|| wrapper::read(&self.library(), &self.addresses()));
+        let wrapper = seen.map(|seen| with(&file.snapshot, seen));
+        View { file, raw, wrapper }
     }
 
     /// Where two snapshots of this machine differ: machine, GPU, field, both values.
@@ -114,65 +119,195 @@ fn none(differences: Vec<String>) {
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 
+/// What was read of one machine: healthy, worn and sick. Each is read once for all tests.
+struct Walked {
+    still: Still,
+    healthy: View,
+    worn: View,
+    sick: Vec<Sick>,
+    refused: View,
+}
+
+/// One state of a machine as gpuward's file says it, and as bare calls do.
+struct View {
+    file: SnapshotFile,
+    raw: Snapshot,
+    /// Only of machines that answer: the wrapper knows few errors.
+    wrapper: Option<Snapshot>,
+}
+
+/// A machine with one GPU that does not answer.
+struct Sick {
+    pci: PciAddress,
+    script: String,
+    view: View,
+}
+
+static WALK: LazyLock<Vec<Walked>> = LazyLock::new(|| {
+    let names = machines();
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let share = |first| names.iter().enumerate().skip(first).step_by(workers);
+        let walk =
+            |first| scope.spawn(move || share(first).map(|(at, name)| Walked::new(at, name)).collect());
+        let threads: Vec<thread::ScopedJoinHandle<'_, Vec<Walked>>> = (0..workers).map(walk).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+});
+
+impl Walked {
+    /// `place` chooses which GPU is sick and which codes refuse: together the machines have it all.
+    fn new(place: usize, name: &str) -> Walked {
+        let still = Still::new(name);
+        let gpus = &still.bench.node.machine.gpus;
+        let slot = place % gpus.len();
+        let pci = gpus[slot].pci.to_string().parse().unwrap();
+        let healthy = still.view("", true);
+        let worn = still.view(WORN, true);
+        let sick = |script: String| Sick { pci, view: still.view(&script, false), script };
+        let sick = if gpus.len() > 1 { faults_of_one(slot).map(sick).into() } else { Vec::new() };
+        let refused = still.view(&each_function_refused(gpus.len(), place), false);
+        Walked { still, healthy, worn, sick, refused }
+    }
+
+    fn views(&self) -> impl Iterator<Item = &View> {
+        [&self.healthy, &self.worn, &self.refused].into_iter().chain(self.sick.iter().map(|sick| &sick.view))
+    }
+}
+
 #[test]
 fn every_machine_is_one_snapshot_read_in_three_ways() {
     let mut found = Vec::new();
-    for name in machines() {
-        let still = Still::new(&name);
-        let probe = still.probe();
-        let raw = with(&probe, still.raw());
-        found.extend(still.differences(("probe", &probe), ("raw", &raw)));
-        let wrapper = with(&probe, still.wrapper());
-        let known = without_what_the_wrapper_lacks(&probe);
-        found.extend(still.differences(("probe", &known), ("wrapper", &wrapper)));
+    for walked in &*WALK {
+        for view in [&walked.healthy, &walked.worn] {
+            let probe = &view.file.snapshot;
+            found.extend(walked.still.differences(("probe", probe), ("raw", &view.raw)));
+            let known = without_what_the_wrapper_lacks(probe);
+            found.extend(
+                walked.still.differences(("probe", &known), ("wrapper", view.wrapper.as_ref().unwrap())),
+            );
+        }
+    }
+    none(found);
+}
+
+/// The three throttle times have other numbers from driver 580.82 on, and each reader has its own way to know.
+#[test]
+fn drivers_on_both_sides_of_the_renumbering_say_the_same() {
+    let mut still = Still::new("hgx-h100");
+    let mut found = Vec::new();
+    let mut views = Vec::new();
+    for version in ["580.65.06", "580.82.07"] {
+        still.bench.change_machine(|machine| version.clone_into(&mut machine.driver.version));
+        let View { file, raw, wrapper } = still.view(WORN, true);
+        let known = without_what_the_wrapper_lacks(&file.snapshot);
+        found.extend(still.differences(("probe", &file.snapshot), ("raw", &raw)));
+        found.extend(still.differences(("probe", &known), ("wrapper", wrapper.as_ref().unwrap())));
+        views.push(file.snapshot.gpus);
+    }
+    none(found);
+    assert_eq!(views[0], views[1]);
+    let clocks = &views[0][0].reading.detail.as_ref().unwrap().clocks;
+    let times =
+        [clocks.throttle_sw_thermal_ns, clocks.throttle_hw_thermal_ns, clocks.throttle_power_brake_ns];
+    assert_eq!(times, [53, 54, 55].map(Reading::Value));
+}
+
+#[test]
+fn a_driver_that_does_not_start_is_told_alike() {
+    let without_library = Still::new("l40s-pcie");
+    std::fs::remove_file(without_library.library()).unwrap();
+    let still = Still::new("l40s-pcie");
+    // Not loaded, library of another version, unknown error.
+    let codes = [9, 18, 999].map(|code| (&still, format!("init_code = {code}\n")));
+    let mut found = Vec::new();
+    for (still, script) in codes.into_iter().chain([(&without_library, String::new())]) {
+        let View { file, raw, wrapper } = still.view(&script, true);
+        assert_ne!(file.snapshot.node.nvml, Reading::Value(()), "{script}");
+        found.extend(still.differences(("probe", &file.snapshot), ("raw", &raw)));
+        found.extend(still.differences(("probe", &file.snapshot), ("wrapper", wrapper.as_ref().unwrap())));
+    }
+    none(found);
+}
+
+#[test]
+fn a_sick_machine_is_one_snapshot_read_by_bare_calls_and_by_the_probe() {
+    let mut found = Vec::new();
+    for walked in &*WALK {
+        for view in walked.views() {
+            found.extend(walked.still.differences(("probe", &view.file.snapshot), ("raw", &view.raw)));
+        }
     }
     none(found);
 }
 
 #[test]
 fn a_snapshot_reads_back_as_it_was_written() {
-    for name in machines() {
-        let still = Still::new(&name);
-        for fault in ["", "[[lost]]\ngpu = 0\n"] {
-            still.fault(fault);
-            let file = still.bench.snapshot();
-            let text = serde_json::to_string(&file).unwrap();
+    for walked in &*WALK {
+        let name = &walked.still.name;
+        for file in walked.views().map(|view| &view.file) {
+            let text = serde_json::to_string(file).unwrap();
             let again = SnapshotFile::parse(&text).unwrap();
-            assert_eq!(again, file, "{name}");
+            assert_eq!(again, *file, "{name}");
             assert_eq!(serde_json::to_string(&again).unwrap(), text, "{name}");
-            let handle = file.snapshot.gpus[0].reading.handle;
-            assert_eq!(handle == Reading::Value(()), fault.is_empty(), "{name}: {handle:?}");
-            if fault.is_empty() {
-                assert_eq!(Topology::of_snapshot(&file.snapshot).notes, Vec::<String>::new(), "{name}");
-            }
         }
+        let healthy = &walked.healthy.file.snapshot;
+        assert!(healthy.gpus.iter().all(|gpu| gpu.reading.handle == Reading::Value(())), "{name}");
+        assert_eq!(Topology::of_snapshot(healthy).notes, Vec::<String>::new(), "{name}");
     }
 }
 
 #[test]
-fn a_sick_machine_is_one_snapshot_read_by_bare_calls_and_by_the_probe() {
+fn losing_one_gpu_never_changes_what_is_said_of_the_others() {
     let mut found = Vec::new();
-    for name in machines() {
-        let still = Still::new(&name);
-        let faults = ["[[lost]]\ngpu = 0\n".to_owned(), "[[lost]]\ngpu = 0\nvanish = true\n".to_owned()];
-        let rounds = (0..CODES.len()).map(|round| each_function_refused(still.addresses().len(), round));
-        for script in faults.into_iter().chain(rounds) {
-            still.fault(&script);
-            let probe = still.probe();
-            let raw = with(&probe, still.raw());
-            found.extend(still.differences(("probe", &probe), ("raw", &raw)));
+    for walked in &*WALK {
+        for Sick { pci, script, view } in &walked.sick {
+            let snapshot = &view.file.snapshot;
+            let lost = snapshot.gpus.iter().find(|gpu| gpu.target.pci == Some(*pci)).unwrap();
+            assert_eq!(lost.reading.handle.value(), None, "{} {pci}: {script}", walked.still.name);
+            let before = of_the_others(&walked.healthy.file.snapshot, *pci, Peers::All);
+            let after = of_the_others(snapshot, *pci, Peers::All);
+            found.extend(walked.still.differences(("healthy", &before), (script, &after)));
         }
     }
     none(found);
 }
 
+/// A different number for everything that a healthy machine counts as 0: two counters that are mixed up show.
+const WORN: &str = r#"
+set = [
+    { field = "recovery_action", value = 1 },
+    { field = "compute_mode", value = 3 },
+    { field = "power.limit_mw", value = 250001 },
+    { field = "power.enforced_limit_mw", value = 250002 },
+    { field = "clocks.event_reasons", value = 0x68 },
+    { field = "clocks.throttle_ns", value = { power = 51, thermal = 52, sw_thermal = 53, hw_thermal = 54, hw_power_brake = 55 } },
+    { field = "ecc.enabled", value = true },
+    { field = "ecc.pending", value = false },
+    { field = "ecc.dram", value = { volatile_corr = 11, volatile_uncorr = 12, aggregate_corr = 13, aggregate_uncorr = 14 } },
+    { field = "ecc.sram", value = { volatile_corr = 21, volatile_uncorr = 22, aggregate_corr = 23, aggregate_uncorr = 24 } },
+    { field = "ecc.sram_parity", value = [5, 6] },
+    { field = "ecc.sram_threshold_exceeded", value = true },
+    { field = "remap", value = { corr = 31, uncorr = 32, pending = true, failure = false, histogram = [1, 2, 3, 4, 5] } },
+    { field = "retired", value = { single_bit = [4096, 8192], double_bit = [16384], pending = true } },
+    { field = "pcie.replay", value = 41 },
+    { field = "fabric", value = { state = 3, status = 0, clique = 7, health_mask = 5, health_summary = 2, cluster_uuid = "01234567-89ab-cdef-0123-456789abcdef" } },
+    { field = "accounting", value = { enabled = true, buffer_size = 4001 } },
+    { field = "processes", value = [
+        { pid = 42, name = "mps", memory_mib = 3, kind = "mps" },
+        { pid = 41, name = "x", memory_mib = 2, kind = "graphics" },
+        { pid = 43, name = "train", memory_mib = 1, kind = "compute" },
+    ] },
+]
+"#;
+
 /// No permission, GPU is lost, reset required, unknown error, not supported, no data.
 const CODES: [u32; 6] = [4, 15, 16, 999, 3, 21];
 
 /// Each function that a reading comes from, refused on one GPU after the other with one code after the other.
-fn each_function_refused(gpus: usize, round: usize) -> String {
+fn each_function_refused(gpus: usize, first: usize) -> String {
     let rule = |(place, function): (usize, &&str)| {
-        let (gpu, code) = (place % gpus, CODES[(place + round) % CODES.len()]);
+        let (gpu, code) = (place % gpus, CODES[(place + first) % CODES.len()]);
         format!("[[return]]\nfunction = \"{function}\"\ngpu = {gpu}\ncode = {code}\n")
     };
     FUNCTIONS.iter().enumerate().map(rule).collect()
@@ -263,32 +398,6 @@ enum Peers {
     Unread,
 }
 
-#[test]
-fn losing_one_gpu_never_changes_what_is_said_of_the_others() {
-    let mut found = Vec::new();
-    for name in machines() {
-        let still = Still::new(&name);
-        let gpus = &still.bench.node.machine.gpus;
-        if gpus.len() < 2 {
-            continue;
-        }
-        let healthy = still.probe();
-        for slot in [0, gpus.len() - 1] {
-            let sick: PciAddress = gpus[slot].pci.to_string().parse().unwrap();
-            for script in faults_of_one(slot) {
-                still.fault(&script);
-                let snapshot = still.probe();
-                let reading = &snapshot.gpus.iter().find(|gpu| gpu.target.pci == Some(sick)).unwrap().reading;
-                assert_eq!(reading.handle.value(), None, "{name} {sick}: {script}");
-                let before = of_the_others(&healthy, sick, Peers::All);
-                let after = of_the_others(&snapshot, sick, Peers::All);
-                found.extend(still.differences(("healthy", &before), (&script, &after)));
-            }
-        }
-    }
-    none(found);
-}
-
 /// On two machines only, side by side: each takes as long as a look at leisure may.
 #[test]
 fn a_gpu_that_hangs_never_changes_what_is_said_of_the_others() {
@@ -303,11 +412,12 @@ fn a_gpu_that_hangs_never_changes_what_is_said_of_the_others() {
 fn hang(name: &str, slot: usize) -> Vec<String> {
     let still = Still::new(name);
     let sick: PciAddress = still.bench.node.machine.gpus[slot].pci.to_string().parse().unwrap();
-    let healthy = still.probe();
+    still.fault("");
+    let healthy = still.probe().snapshot;
     still.fault(&format!("[[hang]]\nfunction = \"*\"\ngpu = {slot}\n"));
     let (probe, raw) = thread::scope(|scope| {
         let raw = scope.spawn(|| still.raw());
-        (still.probe(), raw.join().unwrap())
+        (still.probe().snapshot, raw.join().unwrap())
     });
     let late = ProbeOutcome::TimedOut { deadline_ms: 10_000, unkillable: false };
     assert_eq!(probe.probe, late, "{name}");

@@ -2,6 +2,7 @@
 //!
 //! Where the safe interface has a function for what the probe reads as a field value (energy, ECC sums, PCIe replays), the
 //! function is asked: the field's number is then proved, too.
+#![forbid(unsafe_code)]
 
 use super::Seen;
 use gpuward_core::model::detail::{
@@ -25,15 +26,15 @@ const BYTES_PER_MIB: u64 = 1024 * 1024;
 
 /// Sets to "not read" what nvml-wrapper 0.13 cannot read safely, in a reading from elsewhere:
 ///
-/// * `board.architecture` and `board.brand` are read, but a number that is newer than the wrapper is an error there;
 /// * `temp.tlimit_c`: fields of type `int` (`nvmlValueType_t` 5), which the wrapper refuses as an unknown type;
-/// * `ecc.sram_threshold_exceeded`, `ecc.remap_histogram`, `fabric`, `pcie.gpu_max_generation`, `gpu_instance` and
+/// * `ecc.sram_*`, `ecc.remap_histogram`, `fabric`, `pcie.gpu_max_generation`, `gpu_instance` and
 ///   `compute_instance` of MIG devices: functions that only the unsafe crate below it has;
 /// * `end` of NVLinks: `NvLink::remote_device_type` answers "unknown" whatever the driver says;
 /// * `speed_mbps` and `errors` of NVLinks: field values with a scope, and the safe call always sends scope 0.
 pub fn blank(gpu: &mut GpuReading) {
     let Some(detail) = &mut gpu.detail else { return };
     detail.temp.tlimit_c = Reading::NotRead;
+    detail.ecc.sram_aggregate_uncorr = Reading::NotRead;
     detail.ecc.sram_threshold_exceeded = Reading::NotRead;
     detail.ecc.remap_histogram = Reading::NotRead;
     detail.fabric = Reading::NotRead;
@@ -202,9 +203,9 @@ fn clocks(device: &Device<'_>) -> ClockReading {
     // The wrapper takes the numbers of CUDA 12 and translates them for newer drivers.
     let [power, thermal, sw_heat, hw_heat, brake] = fields(device, [74, 75, 251, 252, 253]);
     ClockReading {
-        now_mhz: together(four.clone().map(|clock| device.clock_info(clock))),
+        now_mhz: together(four.map(|clock| device.clock_info(clock))),
         max_mhz: together(four.map(|clock| device.max_clock_info(clock))),
-        app_default_mhz: together(two.clone().map(|clock| device.default_applications_clock(clock))),
+        app_default_mhz: together(two.map(|clock| device.default_applications_clock(clock))),
         app_mhz: together(two.map(|clock| device.applications_clock(clock))),
         pstate: reading(device.performance_state()).map(|state| state.as_c()),
         util_pct: reading(device.utilization_rates()).map(|util| [util.gpu, util.memory]),
@@ -219,13 +220,14 @@ fn clocks(device: &Device<'_>) -> ClockReading {
 
 fn ecc(device: &Device<'_>) -> EccReading {
     let mode = reading(device.is_ecc_enabled());
-    let worst = |place| device.memory_error_counter(MemoryError::Uncorrected, EccCounter::Aggregate, place);
+    let dram =
+        device.memory_error_counter(MemoryError::Uncorrected, EccCounter::Aggregate, MemoryLocation::Device);
     let causes = [RetirementCause::MultipleSingleBitEccErrors, RetirementCause::DoubleBitEccError];
     EccReading {
         enabled: mode.clone().map(|mode| mode.currently_enabled),
         pending: mode.map(|mode| mode.pending_enabled),
-        sram_aggregate_uncorr: reading(worst(MemoryLocation::SRAM)),
-        dram_aggregate_uncorr: reading(worst(MemoryLocation::Device)),
+        sram_aggregate_uncorr: Reading::NotRead,
+        dram_aggregate_uncorr: reading(dram),
         sram_threshold_exceeded: Reading::NotRead,
         remap_histogram: Reading::NotRead,
         retired_pages: together(

@@ -1,4 +1,5 @@
 //! What only a look at leisure reads.
+#![forbid(unsafe_code)]
 
 use super::gpu::{address, fields, of_code, parsed, reading, unsigned};
 use super::{

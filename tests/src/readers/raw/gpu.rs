@@ -1,4 +1,5 @@
 //! A node and what is always read of a GPU, and when nobody answers.
+#![forbid(unsafe_code)]
 
 use super::detail;
 use super::{Answer, Device, FieldValue, Nvml, text};
@@ -52,8 +53,8 @@ fn node(nvml: &Nvml) -> NodeReading {
 
 /// What a thread has to say about its GPU.
 enum Part {
-    Reading(GpuReading),
-    Detail(GpuDetail),
+    Reading(Box<GpuReading>),
+    Detail(Box<GpuDetail>),
     Done,
 }
 
@@ -73,8 +74,8 @@ fn each_alone(
     let mut missing = addresses.len();
     while missing > 0 {
         match said.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok((place, Part::Reading(reading))) => gpus[place] = reading,
-            Ok((place, Part::Detail(detail))) => gpus[place].detail = Some(Box::new(detail)),
+            Ok((place, Part::Reading(reading))) => gpus[place] = *reading,
+            Ok((place, Part::Detail(detail))) => gpus[place].detail = Some(detail),
             Ok((_, Part::Done)) => missing -= 1,
             Err(_) => return false,
         }
@@ -87,11 +88,12 @@ fn one(nvml: &Nvml, place: usize, address: PciAddress, throttle: [u32; 3], say: 
     let tell = |part| drop(say.send((place, part)));
     match nvml.open(&address.to_string()) {
         Ok(device) => {
-            tell(Part::Reading(gpu(nvml, device, address)));
-            tell(Part::Detail(detail::read(nvml, device, throttle)));
+            tell(Part::Reading(gpu(nvml, device, address).into()));
+            tell(Part::Detail(detail::read(nvml, device, throttle).into()));
         }
         Err(code) => {
-            tell(Part::Reading(GpuReading { handle: of_code(code), ..GpuReading::default() }));
+            let reading = GpuReading { handle: of_code(code), ..GpuReading::default() };
+            tell(Part::Reading(reading.into()));
         }
     }
     tell(Part::Done);
