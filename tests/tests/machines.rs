@@ -82,21 +82,21 @@ impl Still {
         let wrapper = seen.map(|seen| with(&file.snapshot, seen));
         View { file, raw, wrapper }
     }
+}
 
-    /// Where two snapshots of this machine differ: machine, GPU, field, both values.
-    fn differences(&self, left: (&str, &Snapshot), right: (&str, &Snapshot)) -> Vec<String> {
-        let node = |snapshot: &Snapshot| Snapshot { gpus: Vec::new(), ..snapshot.clone() };
-        let (left_node, right_node) = (node(left.1), node(right.1));
-        let of_node = differences((left.0, &left_node), (right.0, &right_node));
-        let mut found: Vec<String> = of_node.iter().map(|line| format!("{}: {line}", self.name)).collect();
-        assert_eq!(left.1.gpus.len(), right.1.gpus.len(), "{}", self.name);
-        for (gpu, other) in left.1.gpus.iter().zip(&right.1.gpus) {
-            let pci = gpu.target.pci.unwrap();
-            let of_gpu = differences((left.0, gpu), (right.0, other));
-            found.extend(of_gpu.iter().map(|line| format!("{} {pci}: {line}", self.name)));
-        }
-        found
+/// Where two snapshots of a machine differ: machine, GPU, field, both values.
+fn differ(name: &str, left: (&str, &Snapshot), right: (&str, &Snapshot)) -> Vec<String> {
+    let node = |snapshot: &Snapshot| Snapshot { gpus: Vec::new(), ..snapshot.clone() };
+    let (left_node, right_node) = (node(left.1), node(right.1));
+    let of_node = differences((left.0, &left_node), (right.0, &right_node));
+    let mut found: Vec<String> = of_node.iter().map(|line| format!("{name}: {line}")).collect();
+    assert_eq!(left.1.gpus.len(), right.1.gpus.len(), "{name}");
+    for (gpu, other) in left.1.gpus.iter().zip(&right.1.gpus) {
+        let pci = gpu.target.pci.unwrap();
+        let of_gpu = differences((left.0, gpu), (right.0, other));
+        found.extend(of_gpu.iter().map(|line| format!("{name} {pci}: {line}")));
     }
+    found
 }
 
 /// `snapshot` as it were if `seen` had been read from the driver.
@@ -119,9 +119,10 @@ fn none(differences: Vec<String>) {
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 
-/// What was read of one machine: healthy, worn and sick. Each is read once for all tests.
+/// What was read of one machine: healthy, worn and sick. Each is read once for all tests; nothing here has a folder of its
+/// own, as what is static is never dropped.
 struct Walked {
-    still: Still,
+    name: String,
     healthy: View,
     worn: View,
     sick: Vec<Sick>,
@@ -167,7 +168,7 @@ impl Walked {
         let sick = |script: String| Sick { pci, view: still.view(&script, false), script };
         let sick = if gpus.len() > 1 { faults_of_one(slot).map(sick).into() } else { Vec::new() };
         let refused = still.view(&each_function_refused(gpus.len(), place), false);
-        Walked { still, healthy, worn, sick, refused }
+        Walked { name: name.to_owned(), healthy, worn, sick, refused }
     }
 
     fn views(&self) -> impl Iterator<Item = &View> {
@@ -181,11 +182,13 @@ fn every_machine_is_one_snapshot_read_in_three_ways() {
     for walked in &*WALK {
         for view in [&walked.healthy, &walked.worn] {
             let probe = &view.file.snapshot;
-            found.extend(walked.still.differences(("probe", probe), ("raw", &view.raw)));
+            found.extend(differ(&walked.name, ("probe", probe), ("raw", &view.raw)));
             let known = without_what_the_wrapper_lacks(probe);
-            found.extend(
-                walked.still.differences(("probe", &known), ("wrapper", view.wrapper.as_ref().unwrap())),
-            );
+            found.extend(differ(
+                &walked.name,
+                ("probe", &known),
+                ("wrapper", view.wrapper.as_ref().unwrap()),
+            ));
         }
     }
     none(found);
@@ -201,8 +204,8 @@ fn drivers_on_both_sides_of_the_renumbering_say_the_same() {
         still.bench.change_machine(|machine| version.clone_into(&mut machine.driver.version));
         let View { file, raw, wrapper } = still.view(WORN, true);
         let known = without_what_the_wrapper_lacks(&file.snapshot);
-        found.extend(still.differences(("probe", &file.snapshot), ("raw", &raw)));
-        found.extend(still.differences(("probe", &known), ("wrapper", wrapper.as_ref().unwrap())));
+        found.extend(differ(&still.name, ("probe", &file.snapshot), ("raw", &raw)));
+        found.extend(differ(&still.name, ("probe", &known), ("wrapper", wrapper.as_ref().unwrap())));
         views.push(file.snapshot.gpus);
     }
     none(found);
@@ -224,8 +227,8 @@ fn a_driver_that_does_not_start_is_told_alike() {
     for (still, script) in codes.into_iter().chain([(&without_library, String::new())]) {
         let View { file, raw, wrapper } = still.view(&script, true);
         assert_ne!(file.snapshot.node.nvml, Reading::Value(()), "{script}");
-        found.extend(still.differences(("probe", &file.snapshot), ("raw", &raw)));
-        found.extend(still.differences(("probe", &file.snapshot), ("wrapper", wrapper.as_ref().unwrap())));
+        found.extend(differ(&still.name, ("probe", &file.snapshot), ("raw", &raw)));
+        found.extend(differ(&still.name, ("probe", &file.snapshot), ("wrapper", wrapper.as_ref().unwrap())));
     }
     none(found);
 }
@@ -235,7 +238,7 @@ fn a_sick_machine_is_one_snapshot_read_by_bare_calls_and_by_the_probe() {
     let mut found = Vec::new();
     for walked in &*WALK {
         for view in walked.views() {
-            found.extend(walked.still.differences(("probe", &view.file.snapshot), ("raw", &view.raw)));
+            found.extend(differ(&walked.name, ("probe", &view.file.snapshot), ("raw", &view.raw)));
         }
     }
     none(found);
@@ -244,7 +247,7 @@ fn a_sick_machine_is_one_snapshot_read_by_bare_calls_and_by_the_probe() {
 #[test]
 fn a_snapshot_reads_back_as_it_was_written() {
     for walked in &*WALK {
-        let name = &walked.still.name;
+        let name = &walked.name;
         for file in walked.views().map(|view| &view.file) {
             let text = serde_json::to_string(file).unwrap();
             let again = SnapshotFile::parse(&text).unwrap();
@@ -264,10 +267,10 @@ fn losing_one_gpu_never_changes_what_is_said_of_the_others() {
         for Sick { pci, script, view } in &walked.sick {
             let snapshot = &view.file.snapshot;
             let lost = snapshot.gpus.iter().find(|gpu| gpu.target.pci == Some(*pci)).unwrap();
-            assert_eq!(lost.reading.handle.value(), None, "{} {pci}: {script}", walked.still.name);
+            assert_eq!(lost.reading.handle.value(), None, "{} {pci}: {script}", walked.name);
             let before = of_the_others(&walked.healthy.file.snapshot, *pci, Peers::All);
             let after = of_the_others(snapshot, *pci, Peers::All);
-            found.extend(walked.still.differences(("healthy", &before), (script, &after)));
+            found.extend(differ(&walked.name, ("healthy", &before), (script, &after)));
         }
     }
     none(found);
@@ -422,9 +425,9 @@ fn hang(name: &str, slot: usize) -> Vec<String> {
     let late = ProbeOutcome::TimedOut { deadline_ms: 10_000, unkillable: false };
     assert_eq!(probe.probe, late, "{name}");
     assert!(probe.gpus[slot].silent(), "{name}");
-    let mut found = still.differences(("probe", &probe), ("raw", &with(&probe, raw)));
+    let mut found = differ(&still.name, ("probe", &probe), ("raw", &with(&probe, raw)));
     let before = of_the_others(&healthy, sick, Peers::Unread);
     let after = of_the_others(&probe, sick, Peers::All);
-    found.extend(still.differences(("healthy", &before), ("hanging", &after)));
+    found.extend(differ(&still.name, ("healthy", &before), ("hanging", &after)));
     found
 }

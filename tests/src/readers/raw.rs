@@ -1,7 +1,7 @@
 //! NVML's C interface as nvml.h (API 13) documents it, without any wrapper.
 //!
 //! Everything unsafe is here: the functions' signatures, the structs and the calls. What is made of the answers stands in
-//! [`gpu`] and [`detail`].
+//! `raw/gpu.rs` and `raw/detail.rs`.
 
 mod detail;
 mod gpu;
