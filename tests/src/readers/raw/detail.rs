@@ -197,7 +197,7 @@ impl Gpu<'_> {
     /// has said nothing about there being a link: of such links at the end the first is kept, for its refusal.
     fn nvlinks(&self) -> Vec<NvLinkReading> {
         let mut links = Vec::new();
-        let mut at_end = 0;
+        let mut at_end: usize = 0;
         for link in 0..MAX_LINKS {
             let up = match Nvml::of(self.nvml.0.nvmlDeviceGetNvLinkState, self.device, link) {
                 Err(INVALID_ARGUMENT) => break,
@@ -209,7 +209,7 @@ impl Gpu<'_> {
             at_end = if up.value().is_some() { 0 } else { at_end + 1 };
             links.push(self.nvlink(link, up));
         }
-        links.truncate(links.len() - usize::saturating_sub(at_end, 1));
+        links.truncate(links.len() - at_end.saturating_sub(1));
         links
     }
 
