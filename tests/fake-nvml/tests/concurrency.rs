@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use common::Installed;
+use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::NvmlError;
 
@@ -101,4 +102,47 @@ fn eight_processes_of_eight_threads_read_whole_answers_while_faults_change() {
         assert!(!said.contains("bad"), "{said}");
         assert_eq!(said.matches(" rounds\n").count(), 8, "{said}");
     }
+}
+
+#[test]
+fn what_two_processes_set_at_once_both_holds() {
+    let fake = Installed::new("l40s-pcie");
+    // A second copy beside the first is another library to the loader, with a state of its own: as good as a process.
+    let copy = fake.folder().join("copy.so");
+    std::fs::copy(fake.library(), &copy).unwrap();
+    thread::scope(|scope| {
+        for (slot, library) in [(0, fake.library()), (1, copy)] {
+            scope.spawn(move || {
+                let nvml = Nvml::builder().lib_path(library.as_os_str()).init().unwrap();
+                let mut device = nvml.device_by_index(slot).unwrap();
+                for limit in (100_000..300_000).step_by(5000) {
+                    device.set_power_management_limit(limit).unwrap();
+                    assert_eq!(device.power_management_limit().unwrap(), limit, "GPU {slot}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn several_threads_write_scripts_at_once_and_each_call_sees_a_whole_one() {
+    let fake = Installed::new("l40s-pcie");
+    let nvml = fake.open();
+    let device = nvml.device_by_index(0).unwrap();
+    thread::scope(|scope| {
+        for celsius in 50..58 {
+            let fake = &fake;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    fake.faults(&format!("set = [{{ gpu = 0, field = \"temp.gpu_c\", value = {celsius} }}]"));
+                }
+            });
+        }
+        for _ in 0..100 {
+            let read = device.temperature(TemperatureSensor::Gpu).unwrap();
+            assert!(read == 30 || (50..58).contains(&read), "{read}");
+        }
+    });
+    let left = std::fs::read_dir(fake.folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!left.into_iter().any(|name| name.to_string_lossy().contains("tmp")));
 }

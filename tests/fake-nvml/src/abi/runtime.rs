@@ -103,7 +103,8 @@ pub(super) fn shut_down() -> Answer<()> {
 
 /// Stores what a setter changed. A folder that cannot be written answers as a driver does to users without rights.
 pub(super) fn store(state: &State, slot: u32, field: &str, value: Option<toml::Value>) -> Answer<()> {
-    let _one_at_a_time = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_thread_at_a_time = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_process_at_a_time = locked(&state.folder).map_err(|_| Code::NO_PERMISSION)?;
     let path = state.folder.join(SETTINGS_FILE);
     let mut settings = Faults::load(&path).map_err(|error| complain(&error))?;
     let gpu = Some(GpuName::Slot(slot));
@@ -112,6 +113,21 @@ pub(super) fn store(state: &State, slot: u32, field: &str, value: Option<toml::V
     let text = toml::to_string(&settings).map_err(|_| Code::UNKNOWN)?;
     let stored = faults::replace(&path, &text).and_then(|()| faults::announce(&state.folder));
     stored.map_err(|_| Code::NO_PERMISSION)
+}
+
+/// Waits until no other process stores settings. Closing the file lets the next one go on.
+fn locked(folder: &Path) -> std::io::Result<File> {
+    let file = faults::open_changes(folder)?;
+    loop {
+        // SAFETY: a lock on a file that is open; no memory is touched.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } == 0 {
+            return Ok(file);
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
 }
 
 /// Clocks for the engine.

@@ -60,7 +60,7 @@ mod gpu_name;
 pub mod named;
 mod script;
 
-pub(crate) use files::{CHANGES, announce, replace};
+pub(crate) use files::{CHANGES, announce, open_changes, replace};
 pub use files::{FILE, clear, write};
 pub use gpu_name::GpuName;
 pub use named::{NamedFault, Need, On};
