@@ -3,7 +3,7 @@
 use gpuward_tests::cluster::{ClusterBuilder, ClusterError, NodeSpec};
 
 fn main() -> Result<(), ClusterError> {
-    let nodes = ["n1", "n2"].map(|name| NodeSpec::gpus(name, 4));
+    let nodes = [NodeSpec::gpus("n1", 4), NodeSpec::gpus("n2", 4).own_dev()];
     let cluster = nodes.into_iter().fold(ClusterBuilder::new("killed"), ClusterBuilder::node).start()?;
     let id = cluster.sbatch(&["-N2"], "sleep 300")?;
     cluster.wait_job(id, |job| job.is("RUNNING"), std::time::Duration::from_secs(30))?;

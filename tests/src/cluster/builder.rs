@@ -145,13 +145,13 @@ impl ClusterBuilder {
         }
         // Jobs of any user write their output there.
         set_mode(&path.join("out"), 0o1777)?;
-        let script = path.join("etc/in-node.sh");
-        fs::write(&script, include_str!("in-node.sh")).map_err(at(&script))?;
-        let nodes = self.nodes.iter().map(|node| Node {
-            name: node.name.clone(),
-            env: node.env.clone(),
-            slurmd: None,
-        });
+        for (name, text) in
+            [("in-node.sh", include_str!("in-node.sh")), ("own-dev.sh", include_str!("own-dev.sh"))]
+        {
+            let script = path.join("etc").join(name);
+            fs::write(&script, text).map_err(at(&script))?;
+        }
+        let nodes = self.nodes.iter().map(|node| running_node(&path, node));
         let mut cluster = Cluster {
             containment: Containment::Cgroups,
             start_time: Duration::ZERO,
@@ -183,7 +183,11 @@ impl ClusterBuilder {
         };
         let text = conf::slurm_conf(&plan, &self.generated(cluster)?)?;
         let etc = cluster.path.join("etc");
-        let dev_of = |node: &str| cluster.node_dir(node).join("dev").display().to_string();
+        let own_dev = |name: &str| self.nodes.iter().any(|node| node.name == name && node.own_dev);
+        let dev_of = |name: &str| match own_dev(name) {
+            true => "/dev".to_owned(),
+            false => cluster.node_dir(name).join("dev").display().to_string(),
+        };
         let mut files = vec![
             ("slurm.conf".to_owned(), text),
             ("gres.conf".to_owned(), conf::gres_conf(&self.nodes, dev_of)),
@@ -212,6 +216,19 @@ impl ClusterBuilder {
     }
 }
 
+/// What of a node's description is needed as long as it runs.
+fn running_node(root: &Path, spec: &NodeSpec) -> Node {
+    let folder = root.join("nodes").join(&spec.name).display().to_string();
+    let in_node = |text: &str| text.replace("{node}", &folder);
+    Node {
+        name: spec.name.clone(),
+        env: spec.env.iter().map(|(name, value)| (name.clone(), in_node(value))).collect(),
+        own_dev: spec.own_dev,
+        folders: spec.folders.iter().map(|(folder, target)| (in_node(folder), target.clone())).collect(),
+        slurmd: None,
+    }
+}
+
 fn in_root(text: &str, cluster: &Cluster) -> String {
     text.replace("{root}", &cluster.path.display().to_string())
 }
@@ -231,17 +248,28 @@ fn make_node(cluster: &Cluster, mut spec: NodeSpec) -> Result<(), ClusterError> 
     make_folder(&folder)?;
     make_folder(&folder.join("dev"))?;
     make_folder(&folder.join("spool"))?;
-    for minor in &spec.minors {
-        // NVIDIA's major number; the device cgroup of a job is set up by major and minor.
-        let device = folder.join(format!("dev/nvidia{minor}"));
-        let mut mknod = cluster.command("mknod");
-        mknod.arg("--mode=666").arg(&device).args(["c", "195", &minor.to_string()]);
-        command::run_ok(&mut mknod, "", SHORT)?;
+    // NVIDIA's major number; the device cgroup of a job is set up by major and minor.
+    const NVIDIA: u32 = 195;
+    let gpus = spec.minors.iter().map(|minor| (format!("nvidia{minor}"), *minor));
+    // The control device's minor is always 255.
+    let control = spec.own_dev.then(|| ("nvidiactl".to_owned(), 255));
+    for (name, minor) in gpus.chain(control) {
+        make_device(&folder.join("dev").join(name), NVIDIA, minor)?;
     }
     match spec.prepare.take() {
         Some(prepare) => prepare(&folder).map_err(at(&folder)),
         None => Ok(()),
     }
+}
+
+/// Makes a character device that everybody may open, as a driver's are.
+///
+/// # Errors
+/// mknod fails.
+pub fn make_device(path: &Path, major: u32, minor: u32) -> Result<(), ClusterError> {
+    let mut mknod = Command::new("mknod");
+    mknod.arg("--mode=666").arg(path).args(["c", &major.to_string(), &minor.to_string()]);
+    command::run_ok(&mut mknod, "", SHORT).map(|_| ())
 }
 
 fn start_munged(cluster: &mut Cluster) -> Result<(), ClusterError> {

@@ -80,9 +80,10 @@ fn fixed_part(plan: &Plan<'_>) -> String {
 }
 
 fn node_line(node: &NodeSpec, host: &str, port: u16) -> String {
-    let gres = match node.minors.len() {
-        0 => String::new(),
-        count => format!(" Gres=gpu:{}:{count}", node.gpu_type),
+    let gres = match (&node.gres, node.minors.len()) {
+        (Some(gres), _) => format!(" Gres={gres}"),
+        (None, 0) => String::new(),
+        (None, count) => format!(" Gres=gpu:{}:{count}", node.gpu_type),
     };
     let more: String = node.settings.iter().map(|setting| format!(" {setting}")).collect();
     format!(

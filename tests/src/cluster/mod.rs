@@ -15,11 +15,11 @@ mod process;
 mod programs;
 mod spec;
 
-pub use builder::ClusterBuilder;
+pub use builder::{ClusterBuilder, make_device};
 pub use command::{Output, run};
 pub use error::ClusterError;
 pub use info::Info;
-pub use programs::built;
+pub use programs::{built, plugins_with_nvml};
 pub use spec::NodeSpec;
 
 use error::at;
@@ -68,6 +68,9 @@ pub struct Cluster {
 struct Node {
     name: String,
     env: Vec<(String, String)>,
+    own_dev: bool,
+    /// What lies over which folder of the host, for its processes.
+    folders: Vec<(String, String)>,
     slurmd: Option<Daemon>,
 }
 
@@ -236,10 +239,17 @@ impl Cluster {
         self.start_slurmd(name)
     }
 
-    /// A program that sees what the node's slurmd sees, for example its cgroups.
+    /// A program that sees what the node's slurmd sees, for example its cgroups and its /dev.
     pub fn node_command(&self, name: &str, program: &str) -> Command {
         // A session of its own: nobody's ^C, terminal or process group reaches it.
         let mut command = self.command("setsid");
+        if let Some(node) = self.nodes.iter().find(|node| node.name == name && node.own_dev) {
+            command.arg("sh").arg(self.path.join("etc/own-dev.sh")).arg(self.node_dir(name));
+            for (folder, target) in &node.folders {
+                command.args([folder, target]);
+            }
+            command.arg("--");
+        }
         if self.containment == Containment::Cgroups {
             command.arg("sh").arg(self.path.join("etc/in-node.sh")).arg(abandoned::cgroup(&self.path, name));
         }

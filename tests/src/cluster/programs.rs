@@ -2,6 +2,7 @@
 
 use super::ClusterError;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The search path for Slurm's programs; also the PATH of every command the harness starts.
 pub(super) const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -39,6 +40,41 @@ pub(super) fn check_installed() -> Result<(), ClusterError> {
     Ok(())
 }
 
+/// The folders for slurm.conf's PluginDir with which slurmd has its detection of GPUs by NVML.
+///
+/// Debian's contrib component has that plugin in a package of its own; `make tools` unpacks it without installing it.
+///
+/// # Errors
+/// It is not there, or is another release than the installed Slurm, which refuses it then.
+pub fn plugins_with_nvml() -> Result<String, ClusterError> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/slurm-nvml");
+    let folder = package.join("root").join(PLUGINS.0.trim_start_matches('/'));
+    if !folder.join("gpu_nvml.so").is_file() {
+        let path = folder.display();
+        return Err(ClusterError::Spec(format!("{path}/gpu_nvml.so does not exist; fetch it: make tools")));
+    }
+    let path = package.join("version");
+    let fetched = std::fs::read_to_string(&path).map_err(super::error::at(&path))?;
+    let told = super::command::run_ok(Command::new("slurmd").arg("-V"), "", super::SHORT)?;
+    check_release(fetched.trim(), told.trim())?;
+    let folder = folder.canonicalize().map_err(super::error::at(&folder))?;
+    Ok(format!("{}:{}", PLUGINS.0, folder.display()))
+}
+
+/// `fetched` is a package's version, `22.05.8-4+deb12u2`, and `told` what slurmd says, `slurm-wlm 22.05.8`. Slurm
+/// compares its own three numbers; the distribution's part may differ.
+fn check_release(fetched: &str, told: &str) -> Result<(), ClusterError> {
+    let release = fetched.split('-').next().unwrap_or_default();
+    let installed = told.split_whitespace().last().unwrap_or_default();
+    if release == installed && !release.is_empty() {
+        return Ok(());
+    }
+    Err(ClusterError::Spec(format!(
+        "slurm-wlm-nvml-plugin is of Slurm {release}, but Slurm {installed} is installed, which would refuse it; \
+         fetch it again (rm -r .cache/slurm-nvml; make tools), from a mirror that has both in one release"
+    )))
+}
+
 fn find(program: &str) -> Option<PathBuf> {
     SEARCH_PATH.split(':').map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
 }
@@ -54,4 +90,18 @@ pub fn built(program: &str) -> Result<PathBuf, ClusterError> {
     let folder = me.ancestors().skip(1).find(is_above);
     let path = folder.unwrap_or(&me).join(program);
     if path.is_file() { Ok(path) } else { Err(ClusterError::NotBuilt(path)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_of_another_slurm_is_named_and_a_newer_package_of_the_same_one_is_taken() {
+        assert!(check_release("22.05.8-4+deb12u2", "slurm-wlm 22.05.8").is_ok());
+        for other in ["22.05.9-1", "24.11.5-4", "22.05.80-1", ""] {
+            let error = check_release(other, "slurm-wlm 22.05.8").unwrap_err().to_string();
+            assert!(error.contains("Slurm 22.05.8 is installed"), "{error}");
+        }
+    }
 }

@@ -13,9 +13,12 @@ pub struct NodeSpec {
     pub(super) cpus: u32,
     pub(super) minors: Vec<u32>,
     pub(super) gpu_type: String,
+    pub(super) gres: Option<String>,
     pub(super) gres_lines: Option<Vec<String>>,
     pub(super) settings: Vec<String>,
     pub(super) env: Vec<(String, String)>,
+    pub(super) own_dev: bool,
+    pub(super) folders: Vec<(String, String)>,
     pub(super) prepare: Option<Prepare>,
 }
 
@@ -36,9 +39,12 @@ impl NodeSpec {
             cpus: 8,
             minors: (0..count).collect(),
             gpu_type: "h100".to_owned(),
+            gres: None,
             gres_lines: None,
             settings: Vec::new(),
             env: Vec::new(),
+            own_dev: false,
+            folders: Vec::new(),
             prepare: None,
         }
     }
@@ -66,8 +72,14 @@ impl NodeSpec {
         self
     }
 
+    /// The node's whole `Gres=` in slurm.conf, where one type with the count of the spec does not say it.
+    pub fn gres(mut self, gres: &str) -> NodeSpec {
+        self.gres = Some(gres.to_owned());
+        self
+    }
+
     /// These lines stand for the node in gres.conf instead of the generated ones. `{dev}` becomes the folder with its
-    /// device files, and `NodeName=` is put in front. The count of GPUs stays that of the spec.
+    /// device files, /dev where it is the node's own, and `NodeName=` is put in front. The count of GPUs stays that of the spec.
     pub fn gres_lines(mut self, lines: &[&str]) -> NodeSpec {
         self.gres_lines = Some(lines.iter().map(|line| (*line).to_owned()).collect());
         self
@@ -79,7 +91,22 @@ impl NodeSpec {
         self
     }
 
-    /// A variable for the environment of the node's slurmd. Slurm gives none of it to prolog and epilog.
+    /// The node's device files are in its /dev too, where Slurm's own detection looks for them, and no other GPU's are.
+    /// Only its processes see that; the host's /dev stays as it is.
+    pub fn own_dev(mut self) -> NodeSpec {
+        self.own_dev = true;
+        self
+    }
+
+    /// The node's processes see `folder` in place of `target`, a folder of the host; `{node}` in `folder` becomes the
+    /// node's own folder. Only with [`NodeSpec::own_dev`].
+    pub fn folder_over(mut self, folder: &str, target: &str) -> NodeSpec {
+        self.folders.push((folder.to_owned(), target.to_owned()));
+        self
+    }
+
+    /// A variable for the environment of the node's slurmd; `{node}` as above. Slurm gives none of it to prolog and
+    /// epilog.
     pub fn env(mut self, name: &str, value: &str) -> NodeSpec {
         self.env.push((name.to_owned(), value.to_owned()));
         self
