@@ -158,6 +158,8 @@ class Machine:
         cores, threads = cpu["sockets"] * cpu["cores_per_socket"], cpu["threads_per_core"]
 
         def socket(number):
+            if cpu["numbering"] == "sockets-interleaved":
+                return number % cpu["sockets"]
             core = number // threads if cpu["numbering"] == "threads-together" else number % cores
             return core // cpu["cores_per_socket"]
 

@@ -198,7 +198,7 @@ def mode_rows(gpu, h):
     ], NOT_SUPPORTED if mig["enabled"] else samples or NOT_FOUND
 
 
-def identity_rows(gpu, h, index, driver):
+def identity_rows(machine, gpu, h, index):
     yield "Name", lambda: nv.nvmlDeviceGetName(h), gpu["name"]
     yield "UUID", lambda: nv.nvmlDeviceGetUUID(h), gpu["uuid"]
     yield "Serial", lambda: nv.nvmlDeviceGetSerial(h), stated(gpu["serial"])
@@ -215,19 +215,24 @@ def identity_rows(gpu, h, index, driver):
     yield "ValidateInforom", lambda: nv.nvmlDeviceValidateInforom(h) or "valid", valid
     gsp = gpu["gsp"]
     yield "GspFirmwareMode", lambda: nv.nvmlDeviceGetGspFirmwareMode(h), stated(None if gsp is None else [int(gsp), 1])
-    yield "GspFirmwareVersion", lambda: nv.nvmlDeviceGetGspFirmwareVersion(h), driver if gsp else NOT_SUPPORTED
+    yield "GspFirmwareVersion", lambda: nv.nvmlDeviceGetGspFirmwareVersion(h), (
+        machine.all["driver"]["version"] if gsp else NOT_SUPPORTED
+    )
     domain, bus, device, _ = address(gpu["pci"])
     ids, long = [gpu["pci_device_id"], gpu["pci_subsystem_id"]], bus_id(gpu["pci"])
     yield "PciInfo", lambda: nv.nvmlDeviceGetPciInfo(h), [long[4:], domain, bus, device, *ids, long]
     extended = nv.nvmlPciInfoExt_v1_t(version=nv.nvmlPciInfoExt_v1)
     # A 3D controller: class 3, subclass 2.
     yield "PciInfoExt", filled(extended, nv.nvmlDeviceGetPciInfoExt, h), [domain, bus, device, *ids, 3, 2, long]
-    open_by = {"UUID": gpu["uuid"], "PciBusId": gpu["pci"]}
-    if gpu["serial"]:
-        open_by["Serial"] = gpu["serial"]
+    open_by = {"UUID": gpu["uuid"], "PciBusId": gpu["pci"], "Serial": gpu["serial"]}
     for kind, value in open_by.items():
         call = getattr(nv, f"nvmlDeviceGetHandleBy{kind}")
-        yield f"HandleBy{kind}", lambda call=call, value=value: nv.nvmlDeviceGetIndex(call(value)), index
+        # nvml.h: a serial number that GPUs of one board share opens none of them.
+        alone = kind != "Serial" or [other["serial"] for other in machine.gpus].count(value) == 1
+        if value is not None:
+            yield f"HandleBy{kind}", lambda call=call, value=value: nv.nvmlDeviceGetIndex(call(value)), (
+                index if alone else INVALID
+            )
     yield "IsMigDeviceHandle", lambda: nv.nvmlDeviceIsMigDeviceHandle(h), 0
     yield "DeviceHandleFromMigDeviceHandle", lambda: nv.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(h), INVALID
     for name in ("GpuInstanceId", "ComputeInstanceId", "Attributes_v2"):
