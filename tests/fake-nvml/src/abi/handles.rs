@@ -88,12 +88,16 @@ pub extern "C" fn nvmlDeviceGetHandleByUUID(uuid: InText, device: Out<Handle>) -
     open("nvmlDeviceGetHandleByUUID", device, |state| by_uuid(state, uuid))
 }
 
-/// `nvmlDeviceGetHandleBySerial`.
+/// `nvmlDeviceGetHandleBySerial`: "invalid argument" where several GPUs of one board share the number, as nvml.h says.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleBySerial(serial: InText, device: Out<Handle>) -> Code {
     open("nvmlDeviceGetHandleBySerial", device, |state| {
         let serial = serial.get()?;
-        by(state, |gpu| gpu.serial.as_deref() == Some(serial))
+        let has_it = |gpu: &Gpu| gpu.serial.as_deref() == Some(serial);
+        match state.machine.gpus.iter().filter(|gpu| has_it(gpu)).count() {
+            0 | 1 => by(state, has_it),
+            _ => Err(Code::INVALID_ARGUMENT),
+        }
     })
 }
 
