@@ -174,15 +174,13 @@ fn wear_links(gpu: &mut Gpu, number: &mut impl FnMut() -> u32) {
         return;
     }
     gpu.nvlink.down = if gpu.slot() == 0 { "1,3" } else { "2" }.parse().unwrap();
-    let errors = |link| LinkErrors {
-        link,
-        replay: number().into(),
-        recovery: number().into(),
-        crc_flit: number().into(),
-        crc_data: number().into(),
-        ecc_data: number().into(),
-    };
-    gpu.nvlink.errors = [0, 2, 7, 11].map(errors).into();
+    gpu.nvlink.errors = vec![LinkErrors::default(); 4];
+    for (errors, link) in gpu.nvlink.errors.iter_mut().zip([0, 2, 7, 11]) {
+        errors.link = link;
+        (errors.replay, errors.recovery) = (number().into(), number().into());
+        errors.crc_flit = number().into();
+        (errors.crc_data, errors.ecc_data) = (number().into(), number().into());
+    }
 }
 
 fn process(pid: u32, kind: ProcessKind) -> Process {
