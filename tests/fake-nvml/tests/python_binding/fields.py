@@ -5,8 +5,8 @@ import time
 import pynvml as nv
 
 from machine import (
-    INVALID, MIB, NOT_SUPPORTED, Near, all_links, by_load, ecc_total, energy, link_errors, links, read, remap, stated,
-    traffic
+    INVALID, MIB, NOT_SUPPORTED, Near, all_links, by_load, ecc_total, energy, link_errors, links, numbers,
+    read, remap, stated, traffic
 )
 
 
@@ -50,6 +50,11 @@ def fields(machine, gpu):
     for at, limit in enumerate(("SHUTDOWN", "SLOWDOWN", "MEM_MAX", "GPU_MAX")):
         found[f"TEMPERATURE_{limit}_TLIMIT"] = temp["tlimit_c"] and temp["tlimit_c"][at]
     found |= link_fields(gpu)
+    c2c = gpu.get("c2c")
+    if c2c:
+        found["C2C_LINK_COUNT"] = c2c["links"]
+        for at, name in enumerate(("INTR", "REPLAY", "REPLAY_B2B")):
+            found[f"C2C_LINK_ERROR_{name}"] = c2c["errors"][at]
     by_id = {getattr(nv, f"NVML_FI_DEV_{name}"): stated(value) for name, value in found.items()}
     first = nv.NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS
     by_id |= {first + at: value for at, value in enumerate(pcie["errors"])}
@@ -79,22 +84,66 @@ def link_fields(gpu):
 
 
 def scoped_fields(gpu):
-    """Those whose scope is a link, with its number; all links together for the traffic."""
+    """Those whose scope is a link, with its number; all links together for the traffic.
+
+    What links that are down have carried is left out: nvml.h does not say it.
+    """
     nvlink, there, up = gpu["nvlink"], all_links(gpu), links(gpu)
-    every = 0xFFFFFFFF
-    for link in [*range(len(there) + 1), every]:
-        missing = NOT_SUPPORTED if nvlink["version"] is None else None if link in there else INVALID
-        if link != every:
-            yield "NVLINK_GET_SPEED", link, missing or (nvlink["speed_mbps"] if link in up else 0)
-            yield "NVLINK_GET_STATE", link, missing or int(link in up)
-            yield "NVLINK_GET_VERSION", link, missing or nvlink["version"]
-            for name, key in (("REPLAY", "replay"), ("RECOVERY", "recovery"), ("CRC", "crc_flit")):
-                yield f"NVLINK_ERROR_DL_{name}", link, missing or link_errors(gpu, link, key)
-        lanes = len(up) if link == every else int(link in up)
-        missing = missing if link != every or nvlink["version"] is None else None
-        for name in ("DATA_TX", "DATA_RX", "RAW_TX", "RAW_RX"):
-            rate = nvlink["busy_kib_per_s"] * lanes
-            yield f"NVLINK_THROUGHPUT_{name}", link, missing or traffic(gpu, 0, rate)
+    version, rate = nvlink["version"], nvlink["busy_kib_per_s"]
+    for link in range(len(there) + 1):
+        missing = NOT_SUPPORTED if version is None else None if link in there else INVALID
+        yield "NVLINK_GET_SPEED", link, missing or (nvlink["speed_mbps"] if link in up else 0)
+        yield "NVLINK_GET_STATE", link, missing or int(link in up)
+        yield "NVLINK_GET_VERSION", link, missing or version
+        # nvml.h: not on Blackwell and newer, which have the counters below.
+        newer = NOT_SUPPORTED if version is not None and version >= 5 else missing
+        for name, key in (("REPLAY", "replay"), ("RECOVERY", "recovery"), ("CRC", "crc_flit")):
+            yield f"NVLINK_ERROR_DL_{name}", link, newer or link_errors(gpu, link, key)
+        if link in up or missing:
+            for name in THROUGHPUT:
+                yield f"NVLINK_THROUGHPUT_{name}", link, missing or traffic(gpu, 0, rate)
+        if version is not None and version >= 5:
+            yield from newer_link_fields(gpu, link, missing)
+    if version is None or len(up) == len(there):
+        for name in THROUGHPUT:
+            yield f"NVLINK_THROUGHPUT_{name}", ALL_LINKS, NOT_SUPPORTED if version is None else traffic(
+                gpu, 0, rate * len(up)
+            )
+    c2c = gpu.get("c2c")
+    for link in range(c2c["links"] + 1 if c2c else 0):
+        missing = None if link < c2c["links"] else INVALID
+        working = link not in numbers(c2c["down"])
+        yield "C2C_LINK_GET_STATUS", link, missing or int(working)
+        yield "C2C_LINK_GET_MAX_BW", link, missing or (c2c["max_mbps"] if working else 0)
+
+
+ALL_LINKS = 0xFFFFFFFF
+THROUGHPUT = ("DATA_TX", "DATA_RX", "RAW_TX", "RAW_RX")
+# In the order of the scenario's list of packet counters.
+PACKETS = (
+    "MALFORMED_PACKET_ERRORS", "BUFFER_OVERRUN_ERRORS", "RCV_ERRORS", "RCV_REMOTE_ERRORS", "RCV_GENERAL_ERRORS",
+    "LOCAL_LINK_INTEGRITY_ERRORS", "XMIT_DISCARDS", "LINK_RECOVERY_SUCCESSFUL_EVENTS", "LINK_RECOVERY_FAILED_EVENTS",
+    "LINK_RECOVERY_EVENTS",
+)
+
+
+def newer_link_fields(gpu, link, missing):
+    """Counters of NVLink 5."""
+    own = next((entry for entry in gpu["nvlink"]["errors"] if entry["link"] == link), {})
+    for at, name in enumerate(PACKETS):
+        yield f"NVLINK_COUNT_{name}", link, missing or own.get("packets", [0] * 10)[at]
+    for name in ("EFFECTIVE", "SYMBOL"):
+        yield f"NVLINK_COUNT_{name}_ERRORS", link, missing or own.get(name.lower(), 0)
+    for at in range(16):
+        yield f"NVLINK_COUNT_FEC_HISTORY_{at}", link, missing or own.get("fec", [0] * 16)[at]
+    # nvml.h: eight bits of exponent, four of mantissa above.
+    for at, name in enumerate(("RAW", "EFFECTIVE", "SYMBOL")):
+        mantissa, exponent = own.get("ber", [[0, 0]] * 3)[at]
+        yield f"NVLINK_COUNT_{name}_BER", link, missing or mantissa << 8 | exponent
+    if link in links(gpu) or missing:
+        for name in ("XMIT", "RCV"):
+            bytes_per_s = gpu["nvlink"]["busy_kib_per_s"] * 1024
+            yield f"NVLINK_COUNT_{name}_BYTES", link, missing or traffic(gpu, 0, bytes_per_s)
 
 
 def field_value(h, number, scope=0):
@@ -119,15 +168,20 @@ def field_rows(machine, gpu, h):
         yield f"field {number} of {link}", lambda number=number, link=link: field_value(h, number, link), value
 
 
-def metrics(gpu):
+def metrics(gpu, of_instance):
     """GPU performance monitoring: occupancy and pipes are half of the activity in this fake."""
     util, pcie = gpu["util"], gpu["pcie"]
-    lanes = len(links(gpu))
     values = {1: util["gpu_pct"], 2: util["gpu_pct"], 10: util["memory_pct"]}
-    values |= {number: util["gpu_pct"] // 2 for number in (3, 5, 12)}
-    values |= {20: pcie["tx_bytes"][1] / MIB, 21: pcie["rx_bytes"][1] / MIB}
-    values |= {number: gpu["nvlink"]["busy_kib_per_s"] * lanes / 1024 for number in (60, 61)}
-    return {number: Near(value if gpu["busy"] else 0) for number, value in values.items()} | {4: NOT_SUPPORTED}
+    if not util.get("sm"):
+        values |= {number: util["gpu_pct"] // 2 for number in (3, 5, 12)}
+    # What an instance moves over links that it shares is nobody's word.
+    if not of_instance:
+        values |= {20: pcie["tx_bytes"][1] / MIB, 21: pcie["rx_bytes"][1] / MIB}
+    if not of_instance and all_links(gpu):
+        rate = gpu["nvlink"]["busy_kib_per_s"] * len(links(gpu)) / 1024
+        values |= {60: rate, 61: rate}
+    # nvml.h has no metric 99.
+    return {number: Near(value if gpu["busy"] else 0) for number, value in values.items()} | {99: NOT_SUPPORTED}
 
 
 def metric(first, second, number):
@@ -163,6 +217,6 @@ def gpm_rows(gpu, h):
                 None if gpu["gpm"] else NOT_SUPPORTED
             )
             continue
-        for number, value in metrics(gpu).items():
+        for number, value in metrics(gpu, name == "GpmMig").items():
             yield f"{name} {number}", lambda pair=pair, number=number: metric(*pair, number), value
         yield f"{name}SampleFree", lambda pair=pair: [nv.nvmlGpmSampleFree(sample) for sample in pair], [None, None]

@@ -157,9 +157,13 @@ def process_rows(gpu, h, device=None):
             ]
             for process, mig in processes(gpu, kind, device)
         ]
-        call = getattr(nv, f"nvmlDeviceGet{name}RunningProcesses_v3")
-        yield f"{name}RunningProcesses", lambda call=call: [
-            [one.pid, one.usedGpuMemory, one.gpuInstanceId, one.computeInstanceId] for one in call(h)
+        of = lambda one: [one.pid, one.usedGpuMemory, one.gpuInstanceId, one.computeInstanceId]
+        for version in (2, 3):
+            call = getattr(nv, f"nvmlDeviceGet{name}RunningProcesses_v{version}")
+            yield f"{name}RunningProcesses_v{version}", lambda call=call: [of(one) for one in call(h)], wanted
+        mode = ("compute", "graphics", "mps").index(kind)
+        yield f"RunningProcessDetailList {name}", lambda mode=mode: [
+            of(one) for one in nv.nvmlDeviceGetRunningProcessDetailList(h, 0x1000018, mode)
         ], wanted
 
 
@@ -179,6 +183,14 @@ def mode_rows(gpu, h):
         yield f"AccountingStats {entry['pid']}", lambda pid=entry["pid"]: nv.nvmlDeviceGetAccountingStats(
             h, pid
         ), values if on else NOT_SUPPORTED
+        # Newer than some drivers.
+        if not hasattr(nv.nvmlLib, "nvmlDeviceGetAccountingStats_v2"):
+            continue
+        order = ("pid", "isRunning", "gpuUtilization", "memoryUtilization", "maxMemoryUsage", "time", "startTime")
+        newer = [entry["pid"], values[5], *values[:5]]
+        yield f"AccountingStats_v2 {entry['pid']}", lambda pid=entry["pid"]: (
+            lambda stats: [getattr(stats, name) for name in order]
+        )(nv.nvmlDeviceGetAccountingStats_v2(h, pid)), newer if on else NOT_SUPPORTED
     yield "AccountingStats of another process", lambda: nv.nvmlDeviceGetAccountingStats(h, 1), (
         NOT_FOUND if on else NOT_SUPPORTED
     )
@@ -191,11 +203,14 @@ def mode_rows(gpu, h):
     yield "MigDeviceHandleByIndex beyond", lambda: nv.nvmlDeviceGetMigDeviceHandleByIndex(h, there), (
         first_not if mig["max_devices"] else NOT_SUPPORTED
     )
-    rates = by_load(gpu, [0, 0], [gpu["util"]["gpu_pct"], gpu["util"]["memory_pct"]])
-    samples = [[process["pid"], *rates, 0, 0] for process, _ in processes(gpu, None)]
-    yield "ProcessUtilization", lambda: [
-        [one.pid, one.smUtil, one.memUtil, one.encUtil, one.decUtil] for one in nv.nvmlDeviceGetProcessUtilization(h, 0)
-    ], NOT_SUPPORTED if mig["enabled"] else samples or NOT_FOUND
+    # Which share of the work is whose, and whether idle processes have samples, nvml.h does not say.
+    pids = [process["pid"] for process, _ in processes(gpu, None)]
+    if gpu["busy"] or mig["enabled"] or not pids:
+        for name in ("ProcessUtilization", "ProcessesUtilizationInfo"):
+            call = getattr(nv, f"nvmlDeviceGet{name}")
+            yield name, lambda call=call: [one.pid for one in call(h, 0)], (
+                NOT_SUPPORTED if mig["enabled"] else pids or NOT_FOUND
+            )
 
 
 def identity_rows(machine, gpu, h, index):
@@ -289,6 +304,8 @@ def link_rows(machine, gpu, h):
             able = int(number in (nv.NVML_NVLINK_CAP_P2P_SUPPORTED, nv.NVML_NVLINK_CAP_P2P_ATOMICS))
             call = lambda link=link, number=number: nv.nvmlDeviceGetNvLinkCapability(h, link, number)
             yield f"NvLinkCapability {link} {number}", call, missing or able
+    c2c = gpu.get("c2c")
+    yield "C2cModeInfoV", lambda: nv.nvmlDeviceGetC2cModeInfoV(h), stated(c2c and [int(c2c["links"] > 0)])
     fabric = gpu["fabric"]
     digits = (fabric or {}).get("cluster_uuid", "").replace("-", "")
     cluster = list(bytes.fromhex(digits.rjust(32, "0")))

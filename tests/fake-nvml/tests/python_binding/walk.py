@@ -4,7 +4,8 @@ usage: walk.py SCENARIO.json [FUNCTION...]
 
 Each row of the table pairs a call of the binding with the value that follows from the scenario by what nvml.h says, not
 by what the library does. FUNCTIONs are those that the library does not simulate: they are "not supported".
-Prints, as JSON: the names of all rows, the functions called, and the rows that differ.
+Prints, as JSON: the names of all rows, those that no fault script reaches, the functions called, and the rows that
+differ.
 """
 
 import inspect
@@ -110,7 +111,7 @@ def system_rows(machine):
 
 def unsimulated_rows(functions, h):
     """Those that the binding calls with nothing but a handle, and under their own name."""
-    for name in functions:
+    for name in sorted(functions):
         call = getattr(nv, name, None)
         alone = call and len(inspect.signature(call).parameters) == 1
         if name.startswith("nvmlDeviceGet") and alone and f'"{name}"' in inspect.getsource(call):
@@ -146,17 +147,23 @@ def main():
     # An old driver's library lacks some; the scenario names them.
     missing = set(machine.all["driver"].get("missing_symbols", []))
     nv.nvmlInit()
-    rows, called, differ = all_rows(machine, sys.argv[2:]), set(used), {}
+    unsimulated = set(sys.argv[2:])
+    rows, called, constant, differ = all_rows(machine, unsimulated), set(used), [], {}
     for name, call, wanted in rows:
         used.clear()
         seen = plain(read(call))
         called |= used
+        if used & unsimulated:
+            wanted = NOT_SUPPORTED
+        if used & (unsimulated | {"nvmlErrorString"}):
+            constant.append(name)
         wanted = "NVMLError_FunctionNotFound" if used & missing else wanted
         if not wanted == seen:
             differ[name] = f"{seen!r} instead of {wanted!r}"
     nv.nvmlShutdown()
     called |= used
-    json.dump({"rows": [name for name, _, _ in rows], "called": sorted(called), "differ": differ}, sys.stdout)
+    names = [name for name, _, _ in rows]
+    json.dump({"rows": names, "constant": constant, "called": sorted(called), "differ": differ}, sys.stdout)
 
 
 main()
