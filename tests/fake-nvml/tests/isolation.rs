@@ -110,31 +110,47 @@ fn a_fault_of_one_gpu_changes_no_reading_of_any_other() {
         let healthy = read_in_time(&fake, "", &slots_but(&fake.machine, None));
         assert!(healthy.values().filter(|(code, _)| *code == 0).count() > 200 * fake.machine.gpus.len());
         for fault in fake.machine.named_faults() {
-            let Some(&slot) = fault.gpus.as_ref().and_then(|gpus| gpus.get(gpus.len() / 2)) else { continue };
-            let others = slots_but(&fake.machine, Some(slot));
-            let concerns = |key: &str| {
-                key.strip_prefix("GPU ").is_some_and(|rest| rest.starts_with(&format!("{slot}:")))
-                    || key.strip_prefix("GPUs ").is_some_and(|rest| {
-                        rest.split([' ', ':']).take(2).any(|part| part == slot.to_string())
-                    })
+            let Some(gpus) = fault.gpus.as_ref().filter(|gpus| !gpus.is_empty()) else { continue };
+            let middle = gpus[gpus.len() / 2];
+            let heard = answers(&fake.machine.faults[fault.name]);
+            // One that is broken in this way already (MIG on, say) would show nothing new.
+            let shows =
+                |slot: &&u32| own_reading_changes(&fake, &fault.switched_on(**slot), **slot, &healthy);
+            let slot = if heard { gpus.iter().find(shows).copied() } else { Some(middle) };
+            let Some(slot) = slot else {
+                panic!("{} {}: nothing of any GPU changes", fake.machine.name, fault.name);
             };
+            let others = some_others(&fake.machine, slot);
             fake.no_faults();
             let after = read_in_time(&fake, &fault.switched_on(slot), &others);
-            let changed = differing(&healthy, &after, concerns);
+            let changed = differing(&healthy, &after, |key| !is_about(key, &others));
             assert!(changed.is_empty(), "{} {}: {changed:?}", fake.machine.name, fault.name);
-            if answers(&fake.machine.faults[fault.name]) {
-                own_reading_changes(&fake, fault.name, &fault.switched_on(slot), slot, &healthy);
-            }
         }
     }
 }
 
+/// The neighbours of a GPU and one that is far: all of sixteen would take minutes over all machines and faults.
+fn some_others(machine: &Machine, slot: u32) -> Vec<u32> {
+    let others = slots_but(machine, Some(slot));
+    let at = others.iter().filter(|other| **other < slot).count();
+    let mut some: Vec<u32> =
+        [at, at + others.len() - 1, at + others.len() / 2].map(|place| others[place % others.len()]).to_vec();
+    some.sort_unstable();
+    some.dedup();
+    some
+}
+
+/// Whether a reading is of these GPUs only.
+fn is_about(key: &str, slots: &[u32]) -> bool {
+    let of = key.split(':').next().unwrap();
+    of.split(' ').skip(1).all(|slot| slots.contains(&slot.parse().unwrap()))
+}
+
 /// The fault is there at all: something of its GPU reads otherwise.
-fn own_reading_changes(fake: &Installed, name: &str, on: &str, slot: u32, healthy: &Readings) {
+fn own_reading_changes(fake: &Installed, on: &str, slot: u32, healthy: &Readings) -> bool {
     let nvml = fake.open();
     fake.faults(&script(on, 5_001_000));
     let gpu = fake.machine.gpu(slot).unwrap();
     let sick = readings::of_gpu(&nvml, &gpu.uuid, &gpu.pci.to_string());
-    let changed = sick.iter().any(|(what, read)| healthy.get(&format!("GPU {slot}: {what}")) != Some(read));
-    assert!(changed, "{} {name}: nothing of GPU {slot} has changed", fake.machine.name);
+    sick.iter().any(|(what, read)| healthy.get(&format!("GPU {slot}: {what}")) != Some(read))
 }

@@ -166,14 +166,17 @@ pub fn of_pair(nvml: &Nvml, first: *mut c_void, second: *mut c_void) -> Readings
     p2p.chain([ask("nvmlDeviceGetTopologyCommonAncestor", None)]).collect()
 }
 
+/// The return code; a function that an old driver's library lacks answers what a client makes of it, "function not found".
 pub fn call(nvml: &Nvml, function: &str, handle: *mut c_void, args: &[usize]) -> u32 {
     // SAFETY: every function of the library that is asked for here takes a pointer and words.
     let symbol = unsafe { nvml.lib().__library.get::<Function>(function.as_bytes()) };
-    let symbol = symbol.unwrap_or_else(|error| panic!("{function}: {error}"));
+    let Ok(symbol) = symbol else { return FUNCTION_NOT_FOUND };
     let word = |place: usize| args.get(place).copied().unwrap_or(0);
     // SAFETY: addresses among the words are those of buffers that outlive the call and are larger than any answer.
     unsafe { symbol(handle, word(0), word(1), word(2), word(3), word(4)) }
 }
+
+const FUNCTION_NOT_FOUND: u32 = 13;
 
 /// All combinations of the numbers that a function can be asked with.
 fn choices(args: &[Arg]) -> Vec<Vec<u32>> {
