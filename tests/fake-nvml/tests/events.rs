@@ -98,3 +98,23 @@ fn kinds_that_a_gpu_does_not_have_are_refused() {
     let refused = device.register_events(EventTypes::CLOCK_CHANGE, nvml.create_event_set().unwrap());
     assert!(refused.is_err());
 }
+
+#[test]
+fn a_wait_ends_when_a_registered_gpu_is_lost_and_tells_its_xid_first() {
+    let fake = Installed::new("l40s-pcie");
+    let nvml = fake.open();
+    fake.faults("frozen_boottime_ms = 1000");
+    let registered = |index: u32| {
+        let set = nvml.create_event_set().unwrap();
+        nvml.device_by_index(index).unwrap().register_events(EventTypes::CRITICAL_XID_ERROR, set).unwrap()
+    };
+    let (sick, other) = (registered(3), registered(2));
+    fake.faults(
+        "frozen_boottime_ms = 1001\nlost = [{ gpu = 3 }]\nevent = [{ gpu = 3, xid = 79, at_boottime_ms = 1001 }]",
+    );
+    let told = sick.wait(0).unwrap();
+    assert!(matches!(told.event_data, Some(XidError::Value(79))), "{told:?}");
+    // No UUID is asked for: a lost GPU would not tell.
+    assert!(matches!(sick.wait(0), Err(NvmlError::GpuLost)));
+    assert_eq!(next(&other, 0), None);
+}

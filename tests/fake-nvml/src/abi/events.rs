@@ -79,6 +79,10 @@ fn wait(set: Ticket, timeout_ms: u32) -> Answer<Happened> {
         if let Some(happened) = with(set, |set| set.next(&state))? {
             return Ok(happened);
         }
+        // Only once everything is told: the Xid comes before the loss (nvml.h has the code for a wait).
+        if with(set, |set| set.registered.iter().any(|own| state.script.is_lost(own.slot)))? {
+            return Err(Code::GPU_IS_LOST);
+        }
         let left = limit.saturating_sub(start.elapsed());
         if left.is_zero() {
             return Err(Code::TIMEOUT);

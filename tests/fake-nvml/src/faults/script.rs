@@ -131,13 +131,19 @@ impl Script {
 
     /// Whether a GPU is out of the count and the indices.
     pub fn vanished(&self, slot: u32) -> bool {
-        let gone = |armed: &Armed<Lost>| {
-            armed.slot == Some(slot)
-                && armed.rule.vanish == Some(true)
-                // The next call would be one more than those counted so far.
-                && armed.lost(armed.calls.load(Relaxed) + 1)
-        };
-        self.lost.iter().any(gone)
+        self.lost_by(slot).any(|rule| rule.vanish == Some(true))
+    }
+
+    /// Whether a GPU is lost, without a call on it.
+    pub fn is_lost(&self, slot: u32) -> bool {
+        self.lost_by(slot).next().is_some()
+    }
+
+    /// Rules that would make the next call on a GPU find it lost, which would be one more than those counted so far.
+    fn lost_by(&self, slot: u32) -> impl Iterator<Item = &Lost> {
+        let gone =
+            move |armed: &&Armed<Lost>| armed.slot == Some(slot) && armed.lost(armed.calls.load(Relaxed) + 1);
+        self.lost.iter().filter(gone).map(|armed| &armed.rule)
     }
 
     /// What the calling process gets instead of a GPU that is kept from it.
