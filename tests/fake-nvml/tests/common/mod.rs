@@ -23,7 +23,10 @@ pub fn scenario(name: &str) -> PathBuf {
 /// The names of all machines in tests/scenarios.
 pub fn all_machines() -> Vec<String> {
     let name = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
-    all_scenarios().into_iter().map(name).collect()
+    let mut names: Vec<_> = all_scenarios().into_iter().map(name).collect();
+    // By name: a path sorts `a-b.toml` before `a.toml`.
+    names.sort();
+    names
 }
 
 /// Every machine of the tree.

@@ -172,6 +172,9 @@ def mode_rows(gpu, h):
     yield "ComputeMode", lambda: nv.nvmlDeviceGetComputeMode(h), gpu["compute_mode"]
     own = gpu["accounting"]
     on = own["enabled"]
+    # nvml.h: MIG mode switches it off.
+    if on and gpu["mig"]["enabled"]:
+        on = False
     yield "AccountingMode", lambda: nv.nvmlDeviceGetAccountingMode(h), stated(None if on is None else int(on))
     size = stated(None if on is None else own["buffer_size"])
     yield "AccountingBufferSize", lambda: nv.nvmlDeviceGetAccountingBufferSize(h), size
