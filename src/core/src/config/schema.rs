@@ -1,5 +1,6 @@
 //! The settings, their defaults and where each default comes from.
 
+use crate::health::action::Action;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -39,6 +40,8 @@ pub struct Paths {
     pub procfs: String,
     /// The kernel's log, or a file in its format.
     pub kmsg: String,
+    /// The program that is asked for the kernel's log where `kmsg` cannot be opened; never in a prolog or epilog.
+    pub journalctl: String,
 }
 
 impl Default for Paths {
@@ -50,12 +53,13 @@ impl Default for Paths {
             sysfs: "/sys".into(),
             procfs: "/proc".into(),
             kmsg: "/dev/kmsg".into(),
+            journalctl: "/usr/bin/journalctl".into(),
         }
     }
 }
 
 impl Paths {
-    pub(super) fn all(&self) -> [(&'static str, &str); 6] {
+    pub(super) fn all(&self) -> [(&'static str, &str); 7] {
         [
             ("run", &self.run),
             ("state", &self.state),
@@ -63,6 +67,7 @@ impl Paths {
             ("sysfs", &self.sysfs),
             ("procfs", &self.procfs),
             ("kmsg", &self.kmsg),
+            ("journalctl", &self.journalctl),
         ]
     }
 
@@ -76,6 +81,7 @@ impl Paths {
             sysfs: fill(&self.sysfs),
             procfs: fill(&self.procfs),
             kmsg: fill(&self.kmsg),
+            journalctl: fill(&self.journalctl),
         }
     }
 }
@@ -200,6 +206,14 @@ pub struct HealthSettings {
     pub expected_gpus: Option<u32>,
     /// A mode of its own for single codes.
     pub codes: BTreeMap<String, CodePolicy>,
+    /// Single rows of the XID catalogue, by number.
+    pub xid: BTreeMap<String, RowPolicy>,
+    /// Single rows of the SXid catalogue, by number.
+    pub sxid: BTreeMap<String, RowPolicy>,
+    /// A file with rows that go before the XID catalogue's; empty: none.
+    pub xid_catalogue: String,
+    /// A file with rows that go before the SXid catalogue's; empty: none.
+    pub sxid_catalogue: String,
 }
 
 /// `[health.codes.CODE]`
@@ -208,6 +222,14 @@ pub struct HealthSettings {
 pub struct CodePolicy {
     /// The mode of this code.
     pub mode: Mode,
+}
+
+/// `[health.xid.N]`, `[health.sxid.N]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowPolicy {
+    /// What to do about this number.
+    pub action: Action,
 }
 
 /// What the plugin does about a task's environment.

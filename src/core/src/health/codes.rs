@@ -1,7 +1,7 @@
 //! The finding codes: stable names with default severity, remedy and meaning. Codes are never renamed.
 
 use super::finding::{Remedy, Severity};
-use super::xid;
+use super::{sxid, xid};
 
 /// One row of the code table.
 #[derive(Debug, Clone, Copy)]
@@ -21,10 +21,11 @@ pub struct Code {
     pub why: &'static str,
 }
 
-/// Every code but the XIDs, which come from the catalogue.
+/// Every code but the XIDs and SXids, which come from the catalogues.
 ///
-/// Severities and remedies: health_checks.md, checks 1, 5, 7, 8, 10, 12, 16, 20, 54 and its section 4 (NVML codes).
-const CODES: [Code; 19] = [
+/// Severities and remedies: health_checks.md, checks 1, 5, 7, 8, 10, 12, 13 to 16, 20, 35, 36, 47, 54, its section
+/// 4 (NVML codes) and 5.4 (driver texts).
+const CODES: [Code; 34] = [
     row(
         "DRV_UNLOADED",
         Severity::Fail,
@@ -163,6 +164,126 @@ const CODES: [Code; 19] = [
         17,
         "gpuward may not read the GPU: its own set-up, not the hardware; run as root outside a device cgroup",
     ),
+    row(
+        "GSP_DEAD",
+        Severity::Fail,
+        Remedy::Reset,
+        false,
+        6,
+        "the kernel log says that the GPU's GSP firmware answers no more calls; reset the GPU",
+    ),
+    row(
+        "PCIE_GONE",
+        Severity::Fail,
+        Remedy::Reboot,
+        false,
+        4,
+        "the kernel log says that the link to the GPU went down or that a port cut it off; power cycle, then reseat",
+    ),
+    row(
+        "GPU_INIT",
+        Severity::Fail,
+        Remedy::Reset,
+        false,
+        5,
+        "the kernel log says that the driver could not initialise the GPU; reset it, then reboot",
+    ),
+    row(
+        "BAR1",
+        Severity::Fail,
+        Remedy::Reboot,
+        false,
+        5,
+        "the GPU has no usable memory window; look at Above-4G decoding, resizable BAR and the MMIO window in the BIOS",
+    ),
+    row(
+        "PROC_STUCK",
+        Severity::Fail,
+        Remedy::Reboot,
+        false,
+        13,
+        "a task has been stuck in the GPU driver for minutes; keep the output of nvidia-bug-report.sh, then reboot",
+    ),
+    row(
+        "PCIE_AER",
+        Severity::Warn,
+        Remedy::Rma,
+        false,
+        18,
+        "the kernel log holds PCIe errors of the GPU or of a port above it; reseat card or riser; a fatal one asks for a reboot",
+    ),
+    row(
+        "XID_REPEAT",
+        Severity::Warn,
+        Remedy::Admin,
+        false,
+        18,
+        "programs of different users keep failing on this GPU alone; run dcgmi diag or the field diagnostic before it is used again",
+    ),
+    row(
+        "IOMMU_FAULT",
+        Severity::Warn,
+        Remedy::Admin,
+        false,
+        19,
+        "the IOMMU refused an access of the GPU; look at iommu=pt and at the driver's version",
+    ),
+    row(
+        "NVLINK_INIT",
+        Severity::Warn,
+        Remedy::Admin,
+        false,
+        19,
+        "the driver had trouble bringing NVLink up; look at the fabric manager",
+    ),
+    row(
+        "PEERMEM_ERR",
+        Severity::Warn,
+        Remedy::Admin,
+        false,
+        19,
+        "nvidia-peermem met an invalid context; jobs that use GPUDirect RDMA may have failed",
+    ),
+    row(
+        "API_MISMATCH",
+        Severity::Warn,
+        Remedy::Admin,
+        false,
+        19,
+        "a program brought a driver library of another version, often a container's own; an update that was not finished shows as DRV_MISMATCH",
+    ),
+    row(
+        "KMSG_UNREAD",
+        Severity::Unknown,
+        Remedy::Admin,
+        false,
+        20,
+        "XIDs are not seen without the kernel log; run as root outside a container, or see [paths] kmsg and journalctl in gpuward.toml",
+    ),
+    row(
+        "KMSG_LOST",
+        Severity::Info,
+        Remedy::Admin,
+        false,
+        21,
+        "the kernel's ring is small or something floods it, and an XID may have been among what was lost; log_buf_len= makes it larger",
+    ),
+    row(
+        "MOD_REFUSED",
+        Severity::Info,
+        Remedy::Admin,
+        false,
+        21,
+        "Secure Boot refused an unsigned kernel module, which may be why the nvidia module is not loaded; enrol the key or sign the module",
+    ),
+    row(
+        "CRASH_DUMP",
+        Severity::Info,
+        Remedy::Admin,
+        false,
+        21,
+        "the driver kept a dump of a crashed GPU; run nvidia-bug-report.sh before the module is unloaded",
+    ),
 ];
 
 const fn row(
@@ -181,6 +302,17 @@ pub fn entry(code: &str) -> Code {
     if let Some(known) = CODES.iter().find(|row| row.name == code) {
         return *known;
     }
+    if sxid_number(code).is_some() {
+        let why = "an SXid in the kernel log";
+        return Code {
+            name: "SXID",
+            severity: Severity::Warn,
+            remedy: Remedy::Admin,
+            certain: false,
+            rank: 1,
+            why,
+        };
+    }
     let (severity, remedy) = xid_number(code).map_or((Severity::Warn, Remedy::Admin), xid::judgement);
     // XID 79 and the lost GPU are the same fault; the XID is told first because it names the cause.
     Code { name: "XID", severity, remedy, certain: code == "XID79", rank: 0, why: "an XID in the kernel log" }
@@ -193,7 +325,7 @@ pub(super) fn rank(code: &str) -> u16 {
 
 /// True for a code that gpuward.toml may name.
 pub fn is_known(code: &str) -> bool {
-    CODES.iter().any(|row| row.name == code) || xid_number(code).is_some()
+    CODES.iter().any(|row| row.name == code) || xid_number(code).is_some() || sxid_number(code).is_some()
 }
 
 /// All names that may be suggested for a misspelt code.
@@ -202,9 +334,17 @@ pub fn all_names() -> impl Iterator<Item = &'static str> {
 }
 
 fn xid_number(code: &str) -> Option<u32> {
-    let digits = code.strip_prefix("XID")?;
+    number_behind("XID", code).filter(|&number| number <= xid::MAX_XID)
+}
+
+fn sxid_number(code: &str) -> Option<u32> {
+    number_behind("SXID", code).filter(|&number| number <= sxid::MAX_SXID)
+}
+
+fn number_behind(prefix: &str, code: &str) -> Option<u32> {
+    let digits = code.strip_prefix(prefix)?;
     let plain = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| digits.parse().ok()).flatten().filter(|&number| number <= xid::MAX_XID)
+    plain.then(|| digits.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -231,6 +371,7 @@ mod tests {
         assert_eq!(entry("XID48").remedy, Remedy::Reset);
         assert!(entry("XID13").severity < Severity::Fail);
         assert!(entry("XID63").severity < Severity::Fail);
+        assert!(is_known("SXID20034") && !is_known("SXID") && !is_known("SXID020034"));
         assert!(is_known("XID999") && !is_known("XID7O") && !is_known("XID") && !is_known("XID079"));
     }
 

@@ -3,16 +3,20 @@
 //! Rules are pure functions, one file per family. A finding that names a broken GPU or driver has severity `fail`;
 //! what could not be read has severity `unknown` and never drains.
 
+pub mod action;
 pub mod codes;
 mod driver;
 pub mod finding;
 mod gpu_set;
 mod handle;
+pub mod kernel_log;
+pub mod log_rules;
 mod memory;
+pub mod overrides;
 mod recovery;
 pub mod silence;
+pub mod sxid;
 pub mod xid;
-mod xid_rule;
 
 pub use finding::{Finding, Remedy, Severity, Subject};
 
@@ -24,6 +28,9 @@ use crate::model::snapshot::ProbedGpu;
 pub struct Expected {
     /// How many GPUs, and which setting says so; `None` where nothing says it.
     pub gpu_count: Option<(u32, String)>,
+    /// What the site says in the place of catalogue rows.
+    #[serde(default)]
+    pub overrides: overrides::Overrides,
 }
 
 /// What earlier looks of the same boot left behind.
@@ -33,6 +40,8 @@ pub struct History {
     pub silent: Vec<SilentMark>,
     /// ECC counts that drained the node before.
     pub acted_ecc: Vec<ActedEcc>,
+    /// Users' XIDs of the last days, over boots.
+    pub app_xids: Vec<log_rules::repeat::AppXid>,
 }
 
 /// An ECC count that drained the node.
@@ -71,16 +80,17 @@ pub fn evaluate(
 ) -> Vec<Finding> {
     let mut findings = driver::judge(snapshot);
     findings.extend(gpu_set::judge(snapshot, expected));
+    findings.extend(log_rules::judge_node(snapshot, expected));
     findings.extend(silence::judge(snapshot, history, gpu_map_certain, silent_recheck_s));
     for gpu in snapshot.gpus.iter().filter(|_| gpu_map_certain) {
-        findings.extend(judge_gpu(snapshot, gpu, history));
+        findings.extend(judge_gpu(snapshot, gpu, expected, history));
     }
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), codes::rank(&finding.code)));
     findings
 }
 
-fn judge_gpu(snapshot: &Snapshot, gpu: &ProbedGpu, history: &History) -> Vec<Finding> {
-    let mut findings = xid_rule::judge(snapshot, gpu);
+fn judge_gpu(snapshot: &Snapshot, gpu: &ProbedGpu, expected: &Expected, history: &History) -> Vec<Finding> {
+    let mut findings = log_rules::judge_gpu(snapshot, gpu, expected, history);
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge(gpu, history, snapshot.boottime_ns));
