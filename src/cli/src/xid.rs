@@ -7,7 +7,7 @@ use gpuward_core::health::kernel_log::lines::{Line, Reader};
 use gpuward_core::health::kernel_log::open::{Seen, SxidEvent, TextEvent, XidEvent};
 use gpuward_core::health::kernel_log::{Event, EventCode, What};
 use gpuward_core::health::overrides::Overrides;
-use gpuward_core::health::{Severity, codes, sxid, xid};
+use gpuward_core::health::{sxid, xid};
 use gpuward_core::text::escape;
 use gpuward_node::config;
 use serde_json::{Value, json};
@@ -109,6 +109,18 @@ impl Told {
     }
 }
 
+/// What is known about a number or a text.
+#[derive(Default)]
+struct LookedUp {
+    /// The finding's code; `None` for a text that makes no finding of its own.
+    code: Option<String>,
+    meaning: String,
+    class: &'static str,
+    action: Option<Action>,
+    /// Where meaning and action come from.
+    source: String,
+}
+
 impl Printer<'_> {
     fn take(&mut self, lines: impl IntoIterator<Item = Line>) -> Result<(), String> {
         for line in lines {
@@ -153,7 +165,7 @@ impl Printer<'_> {
 
     fn tell(&self, line: &Line) -> Told {
         let event = &line.event;
-        let (code, meaning, class, by_row, source) = self.look_up(event);
+        let LookedUp { code, meaning, class, action: by_row, source } = self.look_up(event);
         let site = match event.code {
             EventCode::Xid(number) => self.overrides.xid.get(&number),
             EventCode::Sxid(number) => self.overrides.sxid.get(&number),
@@ -162,7 +174,11 @@ impl Printer<'_> {
         let action = site.copied().or(by_row);
         let source = site.map_or(source, |_| "gpuward.toml".to_owned());
         let pci = event.pci.map(|pci| pci.to_string());
-        let key = (format!("{code} {}", event.what.map_or("", What::word)), event.pid, pci.clone());
+        let key = (
+            format!("{} {}", code.as_deref().unwrap_or("-"), event.what.map_or("", What::word)),
+            event.pid,
+            pci.clone(),
+        );
         let mut fields = Vec::new();
         let mut put = |name: &'static str, value: Value| fields.push((name, value));
         put("time", json!(line.time));
@@ -185,51 +201,52 @@ impl Printer<'_> {
         Told { key, count: 1, last: line.time.clone(), fields }
     }
 
-    /// Code, meaning, class, action and where they come from.
-    fn look_up(&self, event: &Event) -> (String, String, &'static str, Option<Action>, String) {
+    fn look_up(&self, event: &Event) -> LookedUp {
         let seen = Seen::now(0, 0, &event.message);
         match event.code {
             EventCode::Xid(number) => {
-                let code = format!("XID{number}");
-                let Some(row) = xid::lookup(number) else {
-                    return (
-                        code,
-                        unknown("XID", number),
-                        "unknown",
-                        Some(Action::Warn),
-                        "no catalogue row".into(),
-                    );
-                };
+                let row = xid::lookup(number);
                 let judged = XidEvent::of(event, seen).map(|event| event.action(self.branch));
-                let (action, why) = judged.unwrap_or((row.action, None));
-                let meaning = why.map_or(row.meaning.to_owned(), |why| format!("{}; {why}", row.meaning));
-                (
-                    code,
+                let (action, why) = judged.unwrap_or((Action::Warn, None));
+                let mut meaning = row.map_or_else(|| unknown("XID", number), |row| row.meaning.to_owned());
+                let what = event.what.filter(|what| !matches!(what, What::GpuLost | What::UnknownCode));
+                for more in what.map(|what| what.meaning().to_owned()).into_iter().chain(why) {
+                    meaning.push_str(&format!("; {more}"));
+                }
+                LookedUp {
+                    code: Some(format!("XID{number}")),
                     meaning,
-                    row.class,
-                    Some(action),
-                    format!("xid catalogue, row {number} ({})", row.source),
-                )
+                    class: row.map_or("unknown", |row| row.class),
+                    action: Some(action),
+                    source: row
+                        .map_or_else(no_row, |row| format!("xid catalogue, row {number} ({})", row.source)),
+                }
             }
             EventCode::Sxid(number) => {
-                let code = format!("SXID{number}");
-                let action = SxidEvent::of(event, seen).map(|event| event.action(self.branch));
-                let Some(row) = sxid::lookup(number, self.branch) else {
-                    let meaning = match (28_000..30_000).contains(&number) && self.branch.is_none() {
-                        true => {
-                            "changed its meaning with driver 550: name the driver's version with --driver"
-                                .to_owned()
-                        }
-                        false => unknown("SXid", number),
-                    };
-                    return (code, meaning, "unknown", action, "no catalogue row".into());
+                let row = sxid::lookup(number, self.branch);
+                let is_ambiguous = (28_000..30_000).contains(&number) && self.branch.is_none();
+                let meaning = match row {
+                    _ if event.what == Some(What::SxidData) => What::SxidData.meaning().to_owned(),
+                    Some(row) => row.meaning.to_owned(),
+                    None if is_ambiguous => {
+                        "changed its meaning with driver 550: name the driver's version with --driver"
+                            .to_owned()
+                    }
+                    None => unknown("SXid", number),
                 };
-                let source = format!("sxid catalogue, row {} ({})", row.sxid, row.source);
-                (code, row.meaning.to_owned(), row.class, action, source)
+                LookedUp {
+                    code: Some(format!("SXID{number}")),
+                    meaning,
+                    class: row.map_or("unknown", |row| row.class),
+                    action: SxidEvent::of(event, seen).map(|event| event.action(self.branch)),
+                    source: row.map_or_else(no_row, |row| {
+                        format!("sxid catalogue, row {} ({})", row.sxid, row.source)
+                    }),
+                }
             }
             EventCode::None => {
-                let meaning = event.what.map_or("", What::meaning).to_owned();
-                let text = event.what.map(|what| TextEvent {
+                let Some(what) = event.what else { return Default::default() };
+                let text = TextEvent {
                     what,
                     pci: event.pci,
                     fatal: event.detail("aer") == Some("fatal"),
@@ -237,38 +254,28 @@ impl Printer<'_> {
                     process: None,
                     client: None,
                     seen,
-                });
-                let code = text.as_ref().and_then(TextEvent::code);
-                let action = text.map(|text| action_of(&text));
-                (
-                    code.unwrap_or("-").to_owned(),
-                    meaning,
-                    "text",
-                    action,
-                    "text of the driver or the kernel".into(),
-                )
+                };
+                let action = if text.fatal { Action::DrainReboot } else { what.action() };
+                let code = text.code().map(ToOwned::to_owned);
+                let source = "text of the driver or the kernel".to_owned();
+                LookedUp {
+                    code,
+                    meaning: what.meaning().to_owned(),
+                    class: "text",
+                    action: Some(action),
+                    source,
+                }
             }
         }
     }
 }
 
-fn unknown(family: &str, number: u32) -> String {
-    format!("{family} {number} is not in the catalogue")
+fn no_row() -> String {
+    "no catalogue row".to_owned()
 }
 
-/// What a text asks for, by the finding that it makes; details and remarks make none.
-fn action_of(text: &TextEvent) -> Action {
-    let Some(code) = text.code() else { return Action::Info };
-    if text.what == What::Aer && text.fatal {
-        return Action::DrainReboot;
-    }
-    let entry = codes::entry(code);
-    let same = |action: &Action| action.judgement() == (entry.severity, entry.remedy);
-    let by_severity = match entry.severity {
-        Severity::Info => Action::Info,
-        _ => Action::Warn,
-    };
-    Action::ALL.into_iter().find(same).unwrap_or(by_severity)
+fn unknown(family: &str, number: u32) -> String {
+    format!("{family} {number} is not in the catalogue")
 }
 
 fn number(text: Option<&str>) -> Value {
@@ -296,7 +303,7 @@ fn table(told: &[Told]) -> String {
         };
         table.row([
             escape(text("time"), 40),
-            text("code").to_owned(),
+            if text("code") == "-" { text("event").to_owned() } else { text("code").to_owned() },
             text("pci").to_owned(),
             process,
             told.count.to_string(),

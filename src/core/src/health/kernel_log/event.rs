@@ -1,5 +1,6 @@
 //! What one record says.
 
+use crate::health::action::Action;
 use crate::model::PciAddress;
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +127,25 @@ impl What {
         }
     }
 
+    /// What a text without a number asks for by itself (health_checks.md, 5.4); a rule that also sees the GPU may be milder.
+    pub fn action(self) -> Action {
+        match self {
+            What::GpuLost | What::BarInvalid | What::NoGpu | What::ProbeNotCalled | What::ForeignDriver => {
+                Action::DrainReboot
+            }
+            What::Dpc | What::LinkDown | What::DeviceGone | What::HungTask => Action::DrainReboot,
+            What::GspRateLimit | What::GpuInitFailed | What::RemapFailure => Action::DrainReset,
+            What::PowerCable => Action::DrainRma,
+            // A user's container brings its own library: no fault of the node's by itself.
+            What::VersionMismatch => Action::Warn,
+            What::NvlinkBringup | What::PeermemError | What::BarUnassigned | What::LinkDegraded => {
+                Action::Warn
+            }
+            What::Aer | What::IommuFault | What::UnknownCode => Action::Warn,
+            _ => Action::Info,
+        }
+    }
+
     /// What it means, in words.
     pub fn meaning(self) -> &'static str {
         match self {
@@ -160,7 +180,9 @@ impl What {
             What::LinkDegraded => "a PCIe link is slower or narrower than it could be",
             What::DeviceGone => "the device no longer answers on PCIe",
             What::IommuFault => "the IOMMU refused an access of the device",
-            What::HungTask => "a task has been waiting in the kernel for long",
+            What::HungTask => {
+                "a task has been waiting in the kernel for long; it matters where the task uses a GPU"
+            }
             What::CrashDump => "the driver kept a dump of a crashed GPU",
         }
     }

@@ -131,7 +131,10 @@ impl XidEvent {
             return (Action::DrainReset, Some("the line asks for a reset".to_owned()));
         }
         match self.action_to {
-            Some(to) => (recovery::action(u64::from(to)), None),
+            Some(to) => {
+                let (action, name) = (recovery::action(u64::from(to)), recovery::name(u64::from(to)));
+                (action, Some(format!("the driver now asks for: {name}")))
+            }
             None => (by_row, None),
         }
     }
