@@ -174,11 +174,10 @@ impl Printer<'_> {
         let action = site.copied().or(by_row);
         let source = site.map_or(source, |_| "gpuward.toml".to_owned());
         let pci = event.pci.map(|pci| pci.to_string());
-        let key = (
-            format!("{} {}", code.as_deref().unwrap_or("-"), event.what.map_or("", What::word)),
-            event.pid,
-            pci.clone(),
-        );
+        // A lost GPU is told in several ways; the others are different faults.
+        let what = event.what.filter(|what| *what != What::GpuLost).map_or("", What::word);
+        let kind = format!("{} {what} {}", code.as_deref().unwrap_or("-"), action.map_or("", Action::word));
+        let key = (kind, event.pid, pci.clone());
         let mut fields = Vec::new();
         let mut put = |name: &'static str, value: Value| fields.push((name, value));
         put("time", json!(line.time));

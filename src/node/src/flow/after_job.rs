@@ -91,12 +91,16 @@ fn write(site: &Site, job_id: JobId, state: Option<&JobState>, end: &Snapshot) {
     }
 }
 
+/// The kernel log's clock is not corrected by NTP: over a hundred days it may be minutes off. Ours. What an earlier job
+/// met within that time is known to be its own.
+const CLOCK_DRIFT_USEC: u64 = 10 * 60 * 1_000_000;
+
 /// Notes down the XIDs that this job's own programs brought about: if they keep coming back on one GPU with different
 /// users, it is the GPU.
 fn note_user_xids(site: &Site, state: &JobState, end: &Snapshot) {
     let Some(uid) = site.env.uid.or(state.uid).filter(|_| state.boot_id == site.boot_id) else { return };
     let unix_ms = unix_ms();
-    let since_usec = state.start_boottime_ns / 1000;
+    let since_usec = (state.start_boottime_ns / 1000).saturating_sub(CLOCK_DRIFT_USEC);
     let gpu_at = |pci: PciAddress| {
         let gpu = state.gpus.iter().find(|gpu| PciAddress { function: 0, ..gpu.pci } == pci)?;
         gpu.parent_uuid.clone().or_else(|| gpu.uuid.clone())
@@ -105,8 +109,8 @@ fn note_user_xids(site: &Site, state: &JobState, end: &Snapshot) {
         end.log.xids.iter().filter(|event| counts_for_repeats(event.xid) && event.seen.usec >= since_usec);
     let entries: Vec<AppXid> = mine
         .filter_map(|event| {
-            let (gpu, usec) = (gpu_at(event.pci)?, event.seen.usec);
-            Some(AppXid { gpu, xid: event.xid, job_id: state.job_id.0, uid, usec, unix_ms })
+            let (gpu, line) = (gpu_at(event.pci)?, (event.seen.seq, event.seen.usec));
+            Some(AppXid { gpu, xid: event.xid, job_id: state.job_id.0, uid, line, unix_ms })
         })
         .collect();
     if let Err(error) = note_app_xids(Path::new(&site.paths.state), &entries, unix_ms) {

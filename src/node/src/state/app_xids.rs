@@ -51,8 +51,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let gpu = || "GPU-1234".parse().unwrap();
-        let entry =
-            |job_id| AppXid { gpu: gpu(), xid: 31, job_id, uid: 1, usec: u64::from(job_id), unix_ms: 1000 };
+        let entry = |job_id| AppXid {
+            gpu: gpu(),
+            xid: 31,
+            job_id,
+            uid: 1,
+            line: (u64::from(job_id), 0),
+            unix_ms: 1000,
+        };
         note_app_xids(&state, &[], 1000).unwrap();
         assert!(!state.exists(), "nothing is written for nothing");
         note_app_xids(&state, &[entry(1)], 1000).unwrap();

@@ -30,8 +30,8 @@ pub struct AppXid {
     pub job_id: u32,
     /// Its user.
     pub uid: u32,
-    /// Time since boot of the newest line, microseconds: the same event is no second job's.
-    pub usec: u64,
+    /// Sequence number and time since boot, in microseconds, of the newest line: the same event is no second job's.
+    pub line: (u64, u64),
     /// When it was noted down, milliseconds since 1970.
     pub unix_ms: u64,
 }
@@ -41,7 +41,7 @@ pub fn remember(mut known: Vec<AppXid>, new: &[AppXid], now_unix_ms: u64) -> Vec
     for entry in new {
         // The clock of the kernel log drifts against the one that a job's start is read from, and jobs may share a GPU.
         let told =
-            |other: &AppXid| (&other.gpu, other.xid, other.usec) == (&entry.gpu, entry.xid, entry.usec);
+            |other: &AppXid| (&other.gpu, other.xid, other.line) == (&entry.gpu, entry.xid, entry.line);
         if known.iter().any(|other| told(other) && other.job_id != entry.job_id) {
             continue;
         }

@@ -301,7 +301,7 @@ fn texts_that_name_no_gpu_never_fail() {
 }
 
 fn entry(gpu: u8, job_id: u32, uid: u32) -> AppXid {
-    AppXid { gpu: uuid(gpu), xid: 31, job_id, uid, usec: u64::from(job_id), unix_ms: 1_000_000 }
+    AppXid { gpu: uuid(gpu), xid: 31, job_id, uid, line: (u64::from(job_id), 0), unix_ms: 1_000_000 }
 }
 
 fn repeats(entries: Vec<AppXid>) -> Vec<String> {
