@@ -32,6 +32,5 @@ fn is_xid(name: &&str) -> bool {
 }
 
 fn begins_with_code(row: &str) -> bool {
-    let code = row.split(' ').next().unwrap_or_default();
-    code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    codes::is_known(row.split(' ').next().unwrap_or_default())
 }

@@ -133,7 +133,7 @@ fn kmsg(line: &str) -> Option<Option<(Option<&str>, &str)>> {
 /// `kern  :err   : ` of `dmesg -x`.
 fn facility(line: &str) -> Option<(&str, &str)> {
     const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
-    let (name, rest) = line.get(..24)?.split_once(':').map(|(name, _)| (name, &line[name.len() + 1..]))?;
+    let (name, rest) = line.split_once(':').filter(|(name, _)| name.len() <= 10)?;
     let (level, rest) = rest.split_once(':')?;
     LEVELS.contains(&level.trim_end()).then(|| (name.trim_end(), rest.trim_start()))
 }

@@ -51,7 +51,7 @@ fn details(xid: u32, event: Event) -> Event {
     let text = event.message.clone();
     let event = match xid {
         13 => place(event, &text),
-        63 | 64 => memory_row(event, &text),
+        63 | 64 => memory_row(xid, event, &text),
         74 => registers(event, &text),
         94 | 95 => containment(event, &text),
         119 | 120 => {
@@ -89,13 +89,12 @@ fn channel(xid: u32, text: &str) -> Option<String> {
     Some(format!("{channel:#x}"))
 }
 
-fn memory_row(mut event: Event, text: &str) -> Event {
-    event.what = match text {
-        text if text.contains("marked for remapping") => Some(What::RemapPending),
-        text if text.contains("Page Retirement") => Some(What::PageRetirement),
-        text if text.contains("unable to remap") || text.contains("Row Remapper: Fatal") => {
-            Some(What::RemapFailure)
-        }
+/// 63 says what was done, 64 that it could not be: to a row, or to a page on GPUs before Ampere.
+fn memory_row(xid: u32, mut event: Event, text: &str) -> Event {
+    event.what = match (xid, text) {
+        (_, text) if text.contains("Page Retirement") => Some(What::PageRetirement),
+        (63, text) if text.contains("Row Remapper") => Some(What::RemapPending),
+        (64, text) if text.contains("Row Remapper") => Some(What::RemapFailure),
         _ => event.what,
     };
     event

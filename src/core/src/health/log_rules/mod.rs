@@ -46,6 +46,13 @@ fn driver_branch(snapshot: &Snapshot) -> Option<u32> {
     version.split('.').next()?.parse().ok()
 }
 
+/// What is no fault by itself is told for a day. Ours: later it only fills the log of every job.
+const NEWS_USEC: u64 = 24 * 3600 * 1_000_000;
+
+fn is_news(usec: u64, now_boottime_ns: u64) -> bool {
+    (now_boottime_ns / 1000).saturating_sub(usec) <= NEWS_USEC
+}
+
 /// An event that is no news only warns; says why.
 fn only_warn_where_no_news(mut finding: Finding, seen: &Seen, now_boottime_ns: u64) -> Finding {
     let resumed = |acted: u64| now_boottime_ns.saturating_sub(acted) > RESUMED_AFTER_NS;

@@ -1,6 +1,6 @@
 //! The log itself, and the switches: what concerns the node as a whole.
 
-use super::{driver_branch, only_warn_where_no_news, when};
+use super::{driver_branch, is_news, only_warn_where_no_news, when};
 use crate::health::Expected;
 use crate::health::finding::{Finding, Subject};
 use crate::health::kernel_log::open::SxidEvent;
@@ -22,7 +22,8 @@ pub(super) fn log_itself(snapshot: &Snapshot) -> Vec<Finding> {
         }
         _ => findings.push(unread("the kernel log could not be read")),
     }
-    if let Some(lost) = snapshot.log.log_lost {
+    let lost = snapshot.log.log_lost.filter(|lost| is_news(lost.before_usec, snapshot.boottime_ns));
+    if let Some(lost) = lost {
         let what = format!("{} records were overwritten unread", lost.records);
         let mut finding =
             Finding::of("KMSG_LOST", Subject::Node, what, "kernel log").measured(lost.records, 0);

@@ -84,6 +84,10 @@ fn a_lost_range_of_the_log_is_told() {
     let findings = judged_with(&snapshot, &Expected::default(), &History::default());
     assert_eq!((findings[0].code.as_str(), findings[0].severity), ("KMSG_LOST", Severity::Info));
     assert_eq!(findings[0].what, "9 records were overwritten unread");
+    snapshot.boottime_ns = 15_000_000_000 + 24 * 3600 * 1_000_000_000;
+    assert_eq!(judged(&snapshot).len(), 1);
+    snapshot.boottime_ns += 1_000;
+    assert_eq!(judged(&snapshot), [], "told for a day");
 }
 
 #[test]
@@ -290,6 +294,9 @@ fn texts_that_name_no_gpu_never_fail() {
     ];
     let codes: Vec<String> = judged(&node(&lines)).into_iter().map(|(code, ..)| code).collect();
     assert_eq!(codes, ["API_MISMATCH", "NVLINK_INIT", "PEERMEM_ERR", "CRASH_DUMP"]);
+    let mut later = node(&lines);
+    later.boottime_ns += 24 * 3600 * 1_000_000_000;
+    assert_eq!(judged(&later), [], "told for a day");
     let mut unloaded = node(&lines[4..5]);
     unloaded.host.module_loaded = Reading::Value(false);
     unloaded.node.nvml = Reading::NotRead;

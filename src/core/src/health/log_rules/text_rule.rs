@@ -1,6 +1,6 @@
 //! Texts without a number: driver, PCIe, IOMMU, hung tasks.
 
-use super::{concerns, only_warn, only_warn_where_no_news, when};
+use super::{concerns, is_news, only_warn, only_warn_where_no_news, when};
 use crate::health::finding::{Finding, Remedy, Severity, Subject};
 use crate::health::kernel_log::What;
 use crate::health::kernel_log::open::{Client, TextEvent};
@@ -36,7 +36,8 @@ fn about(event: &TextEvent, gpu: &ProbedGpu, now_boottime_ns: u64) -> Option<Fin
     if answers && is_over_then {
         finding = only_warn(finding, "; the GPU answers now");
     }
-    Some(only_warn_where_no_news(finding, &event.seen, now_boottime_ns))
+    let counts = finding.severity == Severity::Fail || is_news(event.seen.usec, now_boottime_ns);
+    counts.then(|| only_warn_where_no_news(finding, &event.seen, now_boottime_ns))
 }
 
 fn finding_of(event: &TextEvent, subject: Subject) -> Option<Finding> {
@@ -63,6 +64,8 @@ pub(super) fn of_node(snapshot: &Snapshot) -> Vec<Finding> {
         .log_texts
         .iter()
         .filter(|event| event.pci.is_none())
+        // A stuck task is looked at anew each time.
+        .filter(|event| event.what == What::HungTask || is_news(event.seen.usec, snapshot.boottime_ns))
         .filter_map(|event| {
             let finding = match event.what {
                 What::HungTask => hung_task(event)?,
