@@ -4,7 +4,7 @@ use crate::report::Table;
 use gpuward_core::health::action::Action;
 use gpuward_core::health::kernel_log::export;
 use gpuward_core::health::kernel_log::lines::{Line, Reader};
-use gpuward_core::health::kernel_log::open::{Seen, SxidEvent, TextEvent, XidEvent};
+use gpuward_core::health::kernel_log::open::{Seen, SxidEvent, XidEvent};
 use gpuward_core::health::kernel_log::{Event, EventCode, What};
 use gpuward_core::health::overrides::Overrides;
 use gpuward_core::health::{sxid, xid};
@@ -117,6 +117,9 @@ struct LookedUp {
     meaning: String,
     class: &'static str,
     action: Option<Action>,
+    /// NVIDIA's buckets for what to do at once and what to look into.
+    nvidia: Option<String>,
+    notes: Option<&'static str>,
     /// Where meaning and action come from.
     source: String,
 }
@@ -165,7 +168,7 @@ impl Printer<'_> {
 
     fn tell(&self, line: &Line) -> Told {
         let event = &line.event;
-        let LookedUp { code, meaning, class, action: by_row, source } = self.look_up(event);
+        let LookedUp { code, meaning, class, action: by_row, nvidia, notes, source } = self.look_up(event);
         let site = match event.code {
             EventCode::Xid(number) => self.overrides.xid.get(&number),
             EventCode::Sxid(number) => self.overrides.sxid.get(&number),
@@ -192,6 +195,8 @@ impl Printer<'_> {
         put("class", json!(class));
         put("action", json!(action.map(Action::word)));
         put("remedy", json!(action.map(Action::in_words)));
+        put("nvidia", json!(nvidia));
+        put("notes", json!(notes.filter(|notes| *notes != "-")));
         put("source", json!(source));
         for (name, value) in event.details.iter().filter(|(name, _)| !matches!(*name, "gi" | "ci" | "hint")) {
             put(name, json!(value));
@@ -201,71 +206,67 @@ impl Printer<'_> {
     }
 
     fn look_up(&self, event: &Event) -> LookedUp {
-        let seen = Seen::now(0, 0, &event.message);
         match event.code {
-            EventCode::Xid(number) => {
-                let row = xid::lookup(number);
-                let judged = XidEvent::of(event, seen).map(|event| event.action(self.branch));
-                let (action, why) = judged.unwrap_or((Action::Warn, None));
-                let mut meaning = row.map_or_else(|| unknown("XID", number), |row| row.meaning.to_owned());
-                let what = event.what.filter(|what| !matches!(what, What::GpuLost | What::UnknownCode));
-                for more in what.map(|what| what.meaning().to_owned()).into_iter().chain(why) {
-                    meaning.push_str(&format!("; {more}"));
-                }
-                LookedUp {
-                    code: Some(format!("XID{number}")),
-                    meaning,
-                    class: row.map_or("unknown", |row| row.class),
-                    action: Some(action),
-                    source: row
-                        .map_or_else(no_row, |row| format!("xid catalogue, row {number} ({})", row.source)),
-                }
-            }
-            EventCode::Sxid(number) => {
-                let row = sxid::lookup(number, self.branch);
-                let is_ambiguous = (28_000..30_000).contains(&number) && self.branch.is_none();
-                let meaning = match row {
-                    _ if event.what == Some(What::SxidData) => What::SxidData.meaning().to_owned(),
-                    Some(row) => row.meaning.to_owned(),
-                    None if is_ambiguous => {
-                        "changed its meaning with driver 550: name the driver's version with --driver"
-                            .to_owned()
-                    }
-                    None => unknown("SXid", number),
-                };
-                LookedUp {
-                    code: Some(format!("SXID{number}")),
-                    meaning,
-                    class: row.map_or("unknown", |row| row.class),
-                    action: SxidEvent::of(event, seen).map(|event| event.action(self.branch)),
-                    source: row.map_or_else(no_row, |row| {
-                        format!("sxid catalogue, row {} ({})", row.sxid, row.source)
-                    }),
-                }
-            }
-            EventCode::None => {
-                let Some(what) = event.what else { return Default::default() };
-                let text = TextEvent {
-                    what,
-                    pci: event.pci,
-                    fatal: event.detail("aer") == Some("fatal"),
-                    pid: event.pid,
-                    process: None,
-                    client: None,
-                    seen,
-                };
-                let action = if text.fatal { Action::DrainReboot } else { what.action() };
-                let code = text.code().map(ToOwned::to_owned);
-                let source = "text of the driver or the kernel".to_owned();
-                LookedUp {
-                    code,
-                    meaning: what.meaning().to_owned(),
-                    class: "text",
-                    action: Some(action),
-                    source,
-                }
-            }
+            EventCode::Xid(number) => self.look_up_xid(number, event),
+            EventCode::Sxid(number) => self.look_up_sxid(number, event),
+            EventCode::None => look_up_text(event),
         }
+    }
+
+    fn look_up_xid(&self, number: u32, event: &Event) -> LookedUp {
+        let row = xid::lookup(number);
+        let judged = XidEvent::of(event, Seen::default()).map(|event| event.action(self.branch));
+        let (action, why) = judged.unwrap_or((Action::Warn, None));
+        let mut meaning = row.map_or_else(|| unknown("XID", number), |row| row.meaning.to_owned());
+        let what = event.what.filter(|what| !matches!(what, What::GpuLost | What::UnknownCode));
+        for more in what.map(|what| what.meaning().to_owned()).into_iter().chain(why) {
+            meaning.push_str(&format!("; {more}"));
+        }
+        LookedUp {
+            code: Some(format!("XID{number}")),
+            meaning,
+            class: row.map_or("unknown", |row| row.class),
+            action: Some(action),
+            nvidia: row.map(|row| format!("{}, then {}", row.nvidia_immediate, row.nvidia_investigate)),
+            notes: row.map(|row| row.notes),
+            source: row.map_or_else(no_row, |row| format!("xid catalogue, row {number} ({})", row.source)),
+        }
+    }
+
+    fn look_up_sxid(&self, number: u32, event: &Event) -> LookedUp {
+        let row = sxid::lookup(number, self.branch);
+        let is_ambiguous = (28_000..30_000).contains(&number) && self.branch.is_none();
+        let meaning = match row {
+            _ if event.what == Some(What::SxidData) => What::SxidData.meaning().to_owned(),
+            Some(row) => row.meaning.to_owned(),
+            None if is_ambiguous => {
+                "changed its meaning with driver 550: name the driver's version with --driver".to_owned()
+            }
+            None => unknown("SXid", number),
+        };
+        LookedUp {
+            code: Some(format!("SXID{number}")),
+            meaning,
+            class: row.map_or("unknown", |row| row.class),
+            action: SxidEvent::of(event, Seen::default()).map(|event| event.action(self.branch)),
+            nvidia: None,
+            notes: row.map(|row| row.notes),
+            source: row
+                .map_or_else(no_row, |row| format!("sxid catalogue, row {} ({})", row.sxid, row.source)),
+        }
+    }
+}
+
+fn look_up_text(event: &Event) -> LookedUp {
+    let Some(what) = event.what else { return LookedUp::default() };
+    let is_fatal = event.detail("aer") == Some("fatal");
+    LookedUp {
+        code: what.code().map(ToOwned::to_owned),
+        meaning: what.meaning().to_owned(),
+        class: "text",
+        action: Some(if is_fatal { Action::DrainReboot } else { what.action() }),
+        source: "text of the driver or the kernel".to_owned(),
+        ..LookedUp::default()
     }
 }
 

@@ -127,6 +127,26 @@ impl What {
         }
     }
 
+    /// The finding code of a text that makes a finding.
+    pub fn code(self) -> Option<&'static str> {
+        Some(match self {
+            What::GpuInitFailed => "GPU_INIT",
+            What::PowerCable => "POWER_CABLE",
+            What::GspRateLimit => "GSP_DEAD",
+            What::BarInvalid | What::BarUnassigned => "BAR1",
+            What::Dpc | What::LinkDown | What::DeviceGone => "PCIE_GONE",
+            What::Aer => "PCIE_AER",
+            What::IommuFault => "IOMMU_FAULT",
+            What::HungTask => "PROC_STUCK",
+            What::NvlinkBringup => "NVLINK_INIT",
+            What::PeermemError => "PEERMEM_ERR",
+            What::VersionMismatch => "API_MISMATCH",
+            What::LockdownRefusal => "MOD_REFUSED",
+            What::CrashDump => "CRASH_DUMP",
+            _ => return None,
+        })
+    }
+
     /// What a text without a number asks for by itself (health_checks.md, 5.4); a rule that also sees the GPU may be milder.
     pub fn action(self) -> Action {
         match self {

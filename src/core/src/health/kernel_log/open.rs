@@ -254,26 +254,6 @@ pub struct TextEvent {
 }
 
 impl TextEvent {
-    /// The finding code of a text that makes one.
-    pub fn code(&self) -> Option<&'static str> {
-        Some(match self.what {
-            What::GpuInitFailed => "GPU_INIT",
-            What::PowerCable => "POWER_CABLE",
-            What::GspRateLimit => "GSP_DEAD",
-            What::BarInvalid | What::BarUnassigned => "BAR1",
-            What::Dpc | What::LinkDown | What::DeviceGone => "PCIE_GONE",
-            What::Aer => "PCIE_AER",
-            What::IommuFault => "IOMMU_FAULT",
-            What::HungTask => "PROC_STUCK",
-            What::NvlinkBringup => "NVLINK_INIT",
-            What::PeermemError => "PEERMEM_ERR",
-            What::VersionMismatch => "API_MISMATCH",
-            What::LockdownRefusal => "MOD_REFUSED",
-            What::CrashDump => "CRASH_DUMP",
-            _ => return None,
-        })
-    }
-
     /// True for what the driver says of itself: a driver load voids it.
     fn is_drivers(&self) -> bool {
         use What::{Aer, BarUnassigned, DeviceGone, Dpc, HungTask, LinkDown};
@@ -281,7 +261,7 @@ impl TextEvent {
     }
 
     fn severity(&self) -> Severity {
-        self.code().map_or(Severity::Info, |code| codes::entry(code).severity)
+        self.what.code().map_or(Severity::Info, |code| codes::entry(code).severity)
     }
 }
 
@@ -377,7 +357,7 @@ impl OpenLog {
         let xids = self.xids.iter_mut().map(|event| (format!("XID{}", event.xid), &mut event.seen));
         let sxids = self.sxids.iter_mut().map(|event| (format!("SXID{}", event.sxid), &mut event.seen));
         let texts = self.log_texts.iter_mut();
-        let texts = texts.map(|event| (event.code().unwrap_or_default().to_owned(), &mut event.seen));
+        let texts = texts.map(|event| (event.what.code().unwrap_or_default().to_owned(), &mut event.seen));
         for (code, seen) in xids.chain(sxids).chain(texts).filter(|(_, seen)| seen.fresh) {
             (seen.old, seen.fresh) = (is_old(&code, seen.usec), false);
         }
@@ -424,10 +404,10 @@ impl OpenLog {
         let process = event.process.as_deref().map(|name| crate::text::escape(name, 40));
         // Programs with a wrong library come and go: one event for all of them.
         let pid = event.pid.filter(|_| what == What::HungTask);
-        let mut text = TextEvent { what, pci: event.pci, fatal, pid, process, client: None, seen };
-        if text.code().is_none() {
+        if what.code().is_none() {
             return;
         }
+        let mut text = TextEvent { what, pci: event.pci, fatal, pid, process, client: None, seen };
         let same = |known: &TextEvent| {
             (known.what, known.pci, known.fatal, known.pid) == (text.what, text.pci, text.fatal, text.pid)
         };

@@ -41,7 +41,7 @@ fn about(event: &TextEvent, gpu: &ProbedGpu, now_boottime_ns: u64) -> Option<Fin
 }
 
 fn finding_of(event: &TextEvent, subject: Subject) -> Option<Finding> {
-    let mut finding = Finding::of(event.code()?, subject, event.what.meaning(), "kernel log");
+    let mut finding = Finding::of(event.what.code()?, subject, event.what.meaning(), "kernel log");
     finding.value = Some(event.seen.text.clone());
     finding.why.push_str(&when(&event.seen));
     Some(finding)
