@@ -147,7 +147,11 @@ mod tests {
         assert_eq!(overrides.xid.get(&79), Some(&Action::Warn));
         assert_eq!(overrides.sxid.get(&20_034), Some(&Action::DrainRma));
         let error = error_of("[health.xid.79]\naction = \"explode\"\n");
-        assert!(error.starts_with("gpuward.toml:2: ") && error.contains("`drain-reset`"), "{error}");
+        assert!(
+            error.starts_with("gpuward.toml:2: ")
+                && error.contains("unknown action 'explode', allowed are ignore, info, "),
+            "{error}"
+        );
         let error = error_of("\n[health.xid.7O]\naction = \"warn\"\n");
         assert_eq!(error, "gpuward.toml:2: [health.xid.7O]: '7O' is no number up to 9999");
         let error = error_of("[health.sxid.100000]\naction = \"warn\"\n");

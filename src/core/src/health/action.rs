@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The action of a row of the XID or SXid catalogue; also what a site may write in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "&'static str", try_from = "String")]
 pub enum Action {
     /// Nothing for the node.
     Ignore,
@@ -23,6 +23,26 @@ pub enum Action {
     DrainReboot,
     /// Drain, then the vendor.
     DrainRma,
+}
+
+impl From<Action> for &'static str {
+    fn from(action: Action) -> &'static str {
+        action.word()
+    }
+}
+
+impl TryFrom<String> for Action {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Action, String> {
+        Action::parse(&word).ok_or_else(|| unknown(&word))
+    }
+}
+
+/// What is said about a word that is no action.
+pub(super) fn unknown(word: &str) -> String {
+    let allowed: Vec<&str> = Action::ALL.iter().map(|action| action.word()).collect();
+    format!("unknown action '{}', allowed are {}", crate::text::escape(word, 40), allowed.join(", "))
 }
 
 impl Action {

@@ -3,7 +3,7 @@
 //! Single rows stand in gpuward.toml (`[health.xid.79] action = "warn"`), whole tables in a file with the catalogue's own
 //! columns. A row that cannot be used is told with file and line, and the others count all the same.
 
-use super::action::Action;
+use super::action::{self, Action};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -68,17 +68,11 @@ fn parse_row(
     }
     let cell = |at: usize| cells.get(at).copied().unwrap_or_default();
     let number = cell(number_at).parse().ok().filter(|&number| number <= max_number);
-    let number = number
-        .ok_or_else(|| format!("{key} '{}' is no number up to {max_number}", shown(cell(number_at))))?;
-    let action = Action::parse(cell(action_at)).ok_or_else(|| {
-        let allowed: Vec<&str> = Action::ALL.iter().map(|action| action.word()).collect();
-        format!("unknown action '{}', allowed are {}", shown(cell(action_at)), allowed.join(", "))
+    let number = number.ok_or_else(|| {
+        format!("{key} '{}' is no number up to {max_number}", crate::text::escape(cell(number_at), 40))
     })?;
+    let action = Action::parse(cell(action_at)).ok_or_else(|| action::unknown(cell(action_at)))?;
     Ok((number, action))
-}
-
-fn shown(text: &str) -> String {
-    crate::text::escape(text, 40)
 }
 
 #[cfg(test)]

@@ -107,6 +107,7 @@ fn a_process_name_that_imitates_the_driver_makes_no_event_of_its_own() {
         "a, RLW Fatal XC0 i0 Link 1 (0x1 0x2 0x3 0x4)",
         "a, on link 3(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
         "a caused by previous Xid 79",
+        "a,  caused by previous Xid 79",
         "a, to 0x0 (None)",
         "NVRM: loading NVIDIA UNIX",
     ];
