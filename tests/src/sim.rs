@@ -75,7 +75,8 @@ impl SimNode {
     /// The kernel says `message`.
     pub fn kernel_says(&self, message: &str) {
         let path = self.dir.join("kmsg");
-        let seq = fs::read_to_string(&path).unwrap_or_default().lines().count() + 1;
+        // The kernel counts from 0.
+        let seq = fs::read_to_string(&path).unwrap_or_default().lines().count();
         let mut file = OpenOptions::new().append(true).open(&path).expect("the kernel log opens");
         let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
         let seconds: u64 = uptime.split('.').next().and_then(|text| text.parse().ok()).unwrap_or(1);

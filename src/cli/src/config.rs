@@ -1,6 +1,6 @@
 //! `gpuward config`: is a gpuward.toml valid.
 
-use gpuward_node::config::{DEFAULT_PATH, read};
+use gpuward_node::config::{DEFAULT_PATH, overrides, read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,6 +25,10 @@ enum What {
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let What::Check { file } = &args.what;
     let (_, config) = read(file).map_err(|error| error.to_string())?;
+    let complaints = overrides(&config).1;
+    if !complaints.is_empty() {
+        return Err(complaints.join("\n"));
+    }
     super::print(&format!("{}: valid, mode {}\n", file.display(), config.health.mode.word()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,9 @@
 
 use crate::{EdgeError, files};
 use gpuward_core::config::Config;
+use gpuward_core::health::overrides::{Overrides, parse_table};
+use gpuward_core::health::sxid::MAX_SXID;
+use gpuward_core::health::xid::MAX_XID;
 use std::path::{Path, PathBuf};
 
 /// The site's configuration file.
@@ -64,6 +67,33 @@ pub fn read(path: &Path) -> Result<(String, Config), EdgeError> {
     Ok((text, config))
 }
 
+/// What the site says in the place of catalogue rows, from gpuward.toml and from the files that it names; and what is
+/// wrong with those, with file and line.
+pub fn overrides(config: &Config) -> (Overrides, Vec<String>) {
+    let mut all = config.overrides();
+    let mut complaints = Vec::new();
+    let health = &config.health;
+    for (path, key, max, rows) in [
+        (&health.xid_catalogue, "xid", MAX_XID, &mut all.xid),
+        (&health.sxid_catalogue, "sxid", MAX_SXID, &mut all.sxid),
+    ] {
+        if path.is_empty() {
+            continue;
+        }
+        match files::read_own(Path::new(path), MAX_BYTES) {
+            Ok(text) => {
+                let (mut table, more) = parse_table(&text, key, max, path);
+                complaints.extend(more);
+                // What gpuward.toml says itself goes before the file.
+                table.append(rows);
+                *rows = table;
+            }
+            Err(error) => complaints.push(format!("{error}; the built-in catalogue is in force")),
+        }
+    }
+    (all, complaints)
+}
+
 fn copy_of(path: &Path) -> PathBuf {
     let name: String =
         path.to_string_lossy().chars().map(|letter| if letter == '/' { '-' } else { letter }).collect();
@@ -80,5 +110,30 @@ fn keep_copy(path: &Path, text: &str) {
         files::own_folder(Path::new(COPIES), 0o700).and_then(|()| files::write_atomic(&copy, text, 0o600));
     if let Err(error) = kept {
         log::debug!("no copy of {} is kept: {error}", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuward_core::health::action::Action;
+
+    #[test]
+    fn a_sites_file_counts_line_by_line_and_gpuward_toml_goes_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("xid.tsv");
+        files::write_atomic(&file, "xid\taction\n79\tinfo\n48\twarn\n31\toops\n", 0o644).unwrap();
+        let text =
+            format!("[health]\nxid_catalogue = \"{}\"\n[health.xid.79]\naction = \"warn\"\n", file.display());
+        let (rows, complaints) = overrides(&Config::parse(&text, "f").unwrap());
+        assert_eq!((rows.xid.get(&79), rows.xid.get(&48)), (Some(&Action::Warn), Some(&Action::Warn)));
+        assert_eq!(rows.xid.len(), 2);
+        assert!(
+            complaints[0].starts_with(&format!("{}:4: unknown action 'oops'", file.display())),
+            "{complaints:?}"
+        );
+        let missing = Config::parse("[health]\nsxid_catalogue = \"/no/such/file\"\n", "f").unwrap();
+        let (rows, complaints) = overrides(&missing);
+        assert!(rows.sxid.is_empty() && complaints[0].contains("/no/such/file"), "{complaints:?}");
     }
 }

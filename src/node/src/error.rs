@@ -54,6 +54,14 @@ impl EdgeError {
         move |source| EdgeError::Io { what, path, source }
     }
 
+    /// The system's number of the error, where it has one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            EdgeError::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
     /// True where the file simply is not there.
     pub fn is_not_found(&self) -> bool {
         matches!(self, EdgeError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)

@@ -6,6 +6,7 @@
 mod act;
 mod after_job;
 mod before_job;
+mod kernel_log;
 mod look;
 mod site;
 

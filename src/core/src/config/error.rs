@@ -42,6 +42,13 @@ impl ConfigError {
         ConfigError { file: file.to_owned(), line: line_of_key(text, key), message }
     }
 
+    pub(super) fn no_number(file: &str, text: &str, family: &str, key: &str, max: u32) -> Self {
+        let shown = escape(key, 60);
+        let message = format!("[health.{family}.{shown}]: '{shown}' is no number up to {max}");
+        let line = line_containing(text, &format!("health.{family}.{key}"));
+        ConfigError { file: file.to_owned(), line, message }
+    }
+
     pub(super) fn unknown_code(file: &str, text: &str, code: &str) -> Self {
         let nearest = nearest(code, crate::health::codes::all_names())
             .map_or_else(String::new, |name| format!(", did you mean '{name}'?"));

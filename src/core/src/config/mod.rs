@@ -6,11 +6,16 @@
 mod error;
 mod schema;
 
+use crate::health::overrides::Overrides;
+use crate::health::sxid::MAX_SXID;
+use crate::health::xid::MAX_XID;
+use std::collections::BTreeMap;
+
 pub use error::ConfigError;
 pub(crate) use error::nearest;
 pub use schema::{
     CodePolicy, Config, EnvironmentMode, EnvironmentSettings, HealthSettings, LogLevel, LogSettings, Mode,
-    NvmlSettings, Paths, ProbeSettings, SlurmSettings,
+    NvmlSettings, Paths, ProbeSettings, RowPolicy, SlurmSettings,
 };
 
 impl Config {
@@ -54,12 +59,38 @@ impl Config {
                 return Err(ConfigError::unknown_code(file, text, code));
             }
         }
+        self.validate_catalogues(text, file)
+    }
+
+    fn validate_catalogues(&self, text: &str, file: &str) -> Result<(), ConfigError> {
+        for (key, path) in
+            [("xid_catalogue", &self.health.xid_catalogue), ("sxid_catalogue", &self.health.sxid_catalogue)]
+        {
+            if !path.is_empty() && !path.starts_with('/') {
+                return Err(ConfigError::value(file, text, key, path, "an absolute path, or nothing"));
+            }
+        }
+        for (family, rows, max) in [("xid", &self.health.xid, MAX_XID), ("sxid", &self.health.sxid, MAX_SXID)]
+        {
+            let is_number = |key: &str| key.parse::<u32>().is_ok_and(|number| number <= max);
+            if let Some(key) = rows.keys().find(|key| !is_number(key)) {
+                return Err(ConfigError::no_number(file, text, family, key, max));
+            }
+        }
         Ok(())
     }
 
     /// The limits in force.
     pub fn limits(&self) -> crate::health::Limits {
         crate::health::Limits { silent_recheck_s: self.probe.silent_recheck_s, ..self.health.limits.clone() }
+    }
+
+    /// The rows that gpuward.toml itself puts in the place of the catalogues'.
+    pub fn overrides(&self) -> Overrides {
+        let rows = |rows: &BTreeMap<String, RowPolicy>| {
+            rows.iter().filter_map(|(key, row)| Some((key.parse().ok()?, row.action))).collect()
+        };
+        Overrides { xid: rows(&self.health.xid), sxid: rows(&self.health.sxid) }
     }
 
     /// The mode in force for a finding code: its own, else the overall one as far as the code's cap allows; an alias
@@ -113,6 +144,30 @@ mod tests {
         assert_eq!(config.mode_of("XID48"), Mode::Comment);
         let error = error_of("[health.codes.XID7O]\nmode = \"drain\"\n");
         assert!(error.starts_with("gpuward.toml:1: ") && error.contains("XID7O"), "{error}");
+    }
+
+    #[test]
+    fn rows_of_the_catalogues_may_be_replaced() {
+        use crate::health::action::Action;
+        let text = "[health.xid.79]\naction = \"warn\"\n[health.sxid.20034]\naction = \"drain-rma\"\n";
+        let overrides = Config::parse(text, "f").unwrap().overrides();
+        assert_eq!(overrides.xid.get(&79), Some(&Action::Warn));
+        assert_eq!(overrides.sxid.get(&20_034), Some(&Action::DrainRma));
+        let error = error_of("[health.xid.79]\naction = \"explode\"\n");
+        assert!(
+            error.starts_with("gpuward.toml:2: ")
+                && error.contains("unknown action 'explode', allowed are ignore, info, "),
+            "{error}"
+        );
+        let error = error_of("\n[health.xid.7O]\naction = \"warn\"\n");
+        assert_eq!(error, "gpuward.toml:2: [health.xid.7O]: '7O' is no number up to 9999");
+        let error = error_of("[health.sxid.100000]\naction = \"warn\"\n");
+        assert_eq!(error, "gpuward.toml:1: [health.sxid.100000]: '100000' is no number up to 99999");
+        let error = error_of("[health]\nxid_catalogue = \"xid.tsv\"\n");
+        assert!(
+            error.starts_with("gpuward.toml:2: xid_catalogue = 'xid.tsv': allowed is an absolute path"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The settings, their defaults and where each default comes from.
 
 use crate::health::Limits;
+use crate::health::action::Action;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -40,6 +41,8 @@ pub struct Paths {
     pub procfs: String,
     /// The kernel's log, or a file in its format.
     pub kmsg: String,
+    /// The program that is asked for the kernel's log where `kmsg` cannot be opened; never in a prolog or epilog.
+    pub journalctl: String,
 }
 
 impl Default for Paths {
@@ -51,12 +54,13 @@ impl Default for Paths {
             sysfs: "/sys".into(),
             procfs: "/proc".into(),
             kmsg: "/dev/kmsg".into(),
+            journalctl: "/usr/bin/journalctl".into(),
         }
     }
 }
 
 impl Paths {
-    pub(super) fn all(&self) -> [(&'static str, &str); 6] {
+    pub(super) fn all(&self) -> [(&'static str, &str); 7] {
         [
             ("run", &self.run),
             ("state", &self.state),
@@ -64,6 +68,7 @@ impl Paths {
             ("sysfs", &self.sysfs),
             ("procfs", &self.procfs),
             ("kmsg", &self.kmsg),
+            ("journalctl", &self.journalctl),
         ]
     }
 
@@ -77,6 +82,7 @@ impl Paths {
             sysfs: fill(&self.sysfs),
             procfs: fill(&self.procfs),
             kmsg: fill(&self.kmsg),
+            journalctl: fill(&self.journalctl),
         }
     }
 }
@@ -203,6 +209,14 @@ pub struct HealthSettings {
     pub codes: BTreeMap<String, CodePolicy>,
     /// Where the limits lie.
     pub limits: Limits,
+    /// Single rows of the XID catalogue, by number.
+    pub xid: BTreeMap<String, RowPolicy>,
+    /// Single rows of the SXid catalogue, by number.
+    pub sxid: BTreeMap<String, RowPolicy>,
+    /// A file with rows that go before the XID catalogue's; empty: none.
+    pub xid_catalogue: String,
+    /// A file with rows that go before the SXid catalogue's; empty: none.
+    pub sxid_catalogue: String,
 }
 
 /// `[health.codes.CODE]`
@@ -211,6 +225,14 @@ pub struct HealthSettings {
 pub struct CodePolicy {
     /// The mode of this code.
     pub mode: Mode,
+}
+
+/// `[health.xid.N]`, `[health.sxid.N]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowPolicy {
+    /// What to do about this number.
+    pub action: Action,
 }
 
 /// What the plugin does about a task's environment.

@@ -5,7 +5,7 @@
 //! **Costs are estimates**: none was measured on a GPU.
 
 use super::finding::{Remedy, Severity};
-use super::xid;
+use super::{sxid, xid};
 use crate::config::Mode;
 use std::sync::LazyLock;
 
@@ -104,12 +104,27 @@ pub fn entry(code: &str) -> Code {
     if let Some(known) = CODES.iter().find(|row| row.name == code) {
         return *known;
     }
+    if sxid_number(code).is_some() {
+        return Code {
+            name: "SXID",
+            rank: 1,
+            limit: "by number and word, NVIDIA's fabric manager guide",
+            why: "an SXid in the kernel log",
+            ..of_log(Severity::Warn, Remedy::Admin)
+        };
+    }
     let (severity, remedy) = xid_number(code).map_or((Severity::Warn, Remedy::Admin), xid::judgement);
+    // XID 79 and the lost GPU are the same fault; the XID is told first because it names the cause.
+    Code { certain: code == "XID79", ..of_log(severity, remedy) }
+}
+
+/// What is true of every number in the kernel log.
+fn of_log(severity: Severity, remedy: Remedy) -> Code {
     Code {
         name: "XID",
         severity,
         remedy,
-        certain: code == "XID79",
+        certain: false,
         cap: Mode::Drain,
         runs: Runs::Prolog,
         cost: "2 to 30 ms, no driver call",
@@ -132,7 +147,7 @@ pub(super) fn rank(code: &str) -> usize {
 
 /// True for a code that gpuward.toml may name.
 pub fn is_known(code: &str) -> bool {
-    CODES.iter().any(|row| row.name == code) || xid_number(code).is_some()
+    CODES.iter().any(|row| row.name == code) || xid_number(code).is_some() || sxid_number(code).is_some()
 }
 
 /// All names that may be suggested for a misspelt code.
@@ -141,9 +156,17 @@ pub fn all_names() -> impl Iterator<Item = &'static str> {
 }
 
 fn xid_number(code: &str) -> Option<u32> {
-    let digits = code.strip_prefix("XID")?;
+    number_behind("XID", code).filter(|&number| number <= xid::MAX_XID)
+}
+
+fn sxid_number(code: &str) -> Option<u32> {
+    number_behind("SXID", code).filter(|&number| number <= sxid::MAX_SXID)
+}
+
+fn number_behind(prefix: &str, code: &str) -> Option<u32> {
+    let digits = code.strip_prefix(prefix)?;
     let plain = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| digits.parse().ok()).flatten().filter(|&number| number <= xid::MAX_XID)
+    plain.then(|| digits.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -179,6 +202,7 @@ mod tests {
         assert_eq!(entry("XID48").remedy, Remedy::Reset);
         assert!(entry("XID13").severity < Severity::Fail);
         assert!(entry("XID63").severity < Severity::Fail);
+        assert!(is_known("SXID20034") && !is_known("SXID") && !is_known("SXID020034"));
         assert!(is_known("XID999") && !is_known("XID7O") && !is_known("XID") && !is_known("XID079"));
     }
 

@@ -1,5 +1,6 @@
 //! What a node should be: from configuration or from what it was known to be, never from what is alive now.
 
+use super::overrides::Overrides;
 use crate::model::{GpuUuid, PciAddress};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub struct Expected {
     pub power_limit_mw: Option<(u32, String)>,
     /// Compute mode of every GPU that the site set on purpose (`nvmlComputeMode_t`).
     pub compute_mode: Option<(u32, String)>,
+    /// What the site says in the place of catalogue rows.
+    pub overrides: Overrides,
     /// What the node's GPUs were at the first clean full check, or when an admin accepted them.
     pub known: Vec<KnownGpu>,
 }

@@ -1,5 +1,6 @@
 //! What earlier looks left behind.
 
+use super::log_rules::repeat::AppXid;
 use crate::model::snapshot::ProbedGpu;
 use crate::model::{Counters, GpuUuid, PciAddress, Reading, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ pub struct History {
     pub acted_ecc: Vec<ActedEcc>,
     /// Counters of the GPUs at an earlier look, for rates.
     pub seen: Vec<SeenGpu>,
+    /// Users' XIDs of the last days, over boots.
+    pub app_xids: Vec<AppXid>,
 }
 
 impl History {

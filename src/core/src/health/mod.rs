@@ -3,6 +3,7 @@
 //! Rules are pure functions, one file per family. A finding that names a broken GPU or driver has severity `fail`;
 //! what could not be read has severity `unknown` and never drains.
 
+pub mod action;
 pub mod codes;
 mod driver;
 mod expected;
@@ -10,12 +11,15 @@ pub mod finding;
 mod gpu_set;
 mod handle;
 mod history;
+pub mod kernel_log;
 mod limits;
+pub mod log_rules;
 mod memory;
+pub mod overrides;
 mod recovery;
 pub mod silence;
+pub mod sxid;
 pub mod xid;
-mod xid_rule;
 
 pub use expected::{Expected, KnownGpu};
 pub use finding::{Finding, Remedy, Severity, Subject};
@@ -52,6 +56,7 @@ pub struct Case<'a> {
 pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = driver::judge(case.snapshot);
     findings.extend(gpu_set::judge(case.snapshot, case.expected));
+    findings.extend(log_rules::judge_node(case.snapshot, case.expected));
     findings.extend(silence::judge(case));
     for gpu in case.snapshot.gpus.iter().filter(|_| case.gpu_map_certain) {
         findings.extend(judge_gpu(case, gpu));
@@ -61,7 +66,7 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
 }
 
 fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
-    let mut findings = xid_rule::judge(case.snapshot, gpu);
+    let mut findings = log_rules::judge_gpu(case.snapshot, gpu, case.expected, case.history);
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge_gpu(case, gpu));

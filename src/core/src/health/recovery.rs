@@ -1,17 +1,22 @@
 //! The driver's own word on what a GPU needs: NVML field 230.
 
+use super::action::Action;
 use super::finding::{Finding, Remedy, Severity, Subject};
 use crate::model::snapshot::ProbedGpu;
 
-/// Severity and remedy of a recovery action: 1 and 4 reset, 2 reboot, 3 and 5 a warning (nvml.h API 13;
-/// health_checks.md check 12).
-pub(super) fn judgement(action: u64) -> (Severity, Remedy) {
+/// What a recovery action asks for: 1 and 4 reset, 2 reboot, 3 and 5 a warning (nvml.h API 13; health_checks.md check 12).
+pub(super) fn action(action: u64) -> Action {
     match action {
-        0 => (Severity::Info, Remedy::Admin),
-        1 | 4 => (Severity::Fail, Remedy::Reset),
-        2 => (Severity::Fail, Remedy::Reboot),
-        _ => (Severity::Warn, Remedy::Admin),
+        0 => Action::Ignore,
+        1 | 4 => Action::DrainReset,
+        2 => Action::DrainReboot,
+        _ => Action::Warn,
     }
+}
+
+/// Severity and remedy of a recovery action.
+pub(super) fn judgement(number: u64) -> (Severity, Remedy) {
+    action(number).judgement()
 }
 
 /// The driver's name of an action.

@@ -140,7 +140,7 @@ fn recovery_action_ecc_and_remap_failure_are_found() {
 fn an_xid_counts_for_its_own_gpu_only_and_user_faults_do_not_fail() {
     let with = |line: &str| {
         let mut snapshot = older_driver();
-        xid::absorb(&mut snapshot.xids, 1, 1, line);
+        snapshot.log.absorb(1, 1, line);
         judged(&snapshot)
     };
     assert_eq!(with("NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus."), fails("XID79"));
@@ -168,7 +168,7 @@ fn a_recovery_action_of_none_is_evidence_that_a_fault_is_over() {
     let pair = ["48, DBE", "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"];
     let mut snapshot = healthy();
     for text in pair {
-        xid::absorb(&mut snapshot.xids, 1, 1, &format!("NVRM: Xid (PCI:0000:1a:00): {text}"));
+        snapshot.log.absorb(1, 1, &format!("NVRM: Xid (PCI:0000:1a:00): {text}"));
     }
     assert!(
         judged(&snapshot).iter().all(|(_, severity)| *severity == Severity::Warn),
@@ -178,17 +178,17 @@ fn a_recovery_action_of_none_is_evidence_that_a_fault_is_over() {
     snapshot.gpus[0].reading.recovery_action = Reading::Value(1);
     assert!(judged(&snapshot).iter().any(|(code, severity)| code == "XID48" && *severity == Severity::Fail));
     let mut gsp = healthy();
-    xid::absorb(&mut gsp.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 119, Timeout");
+    gsp.log.absorb(1, 1, "NVRM: Xid (PCI:0000:1a:00): 119, Timeout");
     assert_eq!(judged(&gsp), fails("XID119"), "the driver sets no action for this one");
 }
 
 #[test]
 fn an_xid_from_before_gpuward_could_act_only_warns() {
     let mut snapshot = older_driver();
-    xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
-    snapshot.xids[0].old = true;
+    snapshot.log.absorb(1, 1, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    snapshot.log.xids[0].seen.old = true;
     assert_eq!(judged(&snapshot), [("XID48".to_owned(), Severity::Warn)]);
-    xid::absorb(&mut snapshot.xids, 2, 2, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    snapshot.log.absorb(2, 2, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
     assert_eq!(judged(&snapshot), fails("XID48"), "it happened again");
 }
 
@@ -253,12 +253,12 @@ fn a_pci_list_that_could_not_be_read_is_not_an_empty_one() {
 #[test]
 fn an_xid_that_drained_the_node_drains_it_no_second_time_once_resumed() {
     let mut snapshot = older_driver();
-    xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
-    snapshot.xids[0].acted_boottime_ns = Some(snapshot.boottime_ns - 5_000_000_000);
+    snapshot.log.absorb(1, 1, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    snapshot.log.xids[0].seen.acted_boottime_ns = Some(snapshot.boottime_ns - 5_000_000_000);
     assert_eq!(judged(&snapshot), fails("XID48"), "a prolog of the same moment");
-    snapshot.xids[0].acted_boottime_ns = Some(snapshot.boottime_ns - 61_000_000_000);
+    snapshot.log.xids[0].seen.acted_boottime_ns = Some(snapshot.boottime_ns - 61_000_000_000);
     assert_eq!(judged(&snapshot), [("XID48".to_owned(), Severity::Warn)]);
-    xid::absorb(&mut snapshot.xids, 2, 2, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
+    snapshot.log.absorb(2, 2, "NVRM: Xid (PCI:0000:1a:00): 48, DBE");
     assert_eq!(judged(&snapshot), fails("XID48"), "the fault came back");
 }
 
@@ -275,7 +275,7 @@ fn where_the_gpus_are_not_certain_only_node_wide_rules_judge() {
 #[test]
 fn the_fault_that_explains_the_others_is_told_first() {
     let mut snapshot = healthy();
-    xid::absorb(&mut snapshot.xids, 1, 1, "NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus.");
+    snapshot.log.absorb(1, 1, "NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus.");
     snapshot.gpus[0].reading = GpuReading { handle: Reading::Lost, ..GpuReading::default() };
     snapshot.gpus[1].reading.counters.ecc_volatile_uncorr = Reading::Value(3);
     let codes: Vec<String> = judged(&snapshot).into_iter().map(|(code, _)| code).collect();

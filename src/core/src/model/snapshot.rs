@@ -2,7 +2,7 @@
 
 use super::topology::{HostLayout, PciLink};
 use super::{GpuReading, GpuUuid, GresIndex, NodeReading, PciAddress, Reading};
-use crate::health::xid::XidEvent;
+use crate::health::kernel_log::OpenLog;
 use serde::{Deserialize, Serialize};
 
 /// What was read from a node.
@@ -21,8 +21,9 @@ pub struct Snapshot {
     pub node: NodeReading,
     /// The GPUs that were asked for, each with the driver's answer.
     pub gpus: Vec<ProbedGpu>,
-    /// XIDs of this boot that nothing has cleared since.
-    pub xids: Vec<XidEvent>,
+    /// What the kernel log has said in this boot and nothing has cleared since.
+    #[serde(flatten)]
+    pub log: OpenLog,
 }
 
 /// What sysfs and procfs say. None of it needs an answer from the driver.
@@ -39,8 +40,19 @@ pub struct HostReading {
     pub driver_gpus: Vec<DriverGpu>,
     /// Whether the kernel log could be read.
     pub kernel_log: Reading<()>,
+    /// The PCIe ports above each GPU: only where the kernel log says something about a port.
+    pub gpu_ports: Vec<GpuPorts>,
     /// CPUs, NUMA nodes, the PCI tree, NICs: only where a look at leisure read them.
     pub layout: Option<HostLayout>,
+}
+
+/// The ports above one GPU, root port first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuPorts {
+    /// The GPU.
+    pub gpu: PciAddress,
+    /// What lies between it and the root.
+    pub ports: Vec<PciAddress>,
 }
 
 /// One GPU in the driver's procfs list.

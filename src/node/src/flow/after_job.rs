@@ -4,11 +4,13 @@ use super::act::{Judged, judge, write_down};
 use super::look::{Ground, look};
 use super::{Finish, Outcome, Site, ask_for_time};
 use crate::clock::{Deadline, unix_ms};
-use crate::state::{JobFiles, has_record, write_record};
+use crate::state::{JobFiles, has_record, note_app_xids, write_record};
 use gpuward_core::account::{EndOfJob, record};
+use gpuward_core::health::log_rules::repeat::AppXid;
+use gpuward_core::health::xid::counts_for_repeats;
 use gpuward_core::model::gpu_map::GpuMap;
 use gpuward_core::model::snapshot::GpuTarget;
-use gpuward_core::model::{JobId, JobState, Snapshot};
+use gpuward_core::model::{JobId, JobState, PciAddress, Snapshot};
 use std::path::Path;
 
 pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (Outcome, Finish) {
@@ -40,6 +42,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         write(site, job_id, state.as_ref(), &look.snapshot);
     }
     if let Some(state) = &state {
+        note_user_xids(site, state, &look.snapshot);
         forget(files.as_ref(), state);
     }
     look.came_to_a_verdict();
@@ -85,6 +88,33 @@ fn write(site: &Site, job_id: JobId, state: Option<&JobState>, end: &Snapshot) {
     match write_record(Path::new(&site.paths.spool), &record(&job, state, end)) {
         Ok(path) => log::info!("record is written; job={job_id} path={}", path.display()),
         Err(error) => log::error!("{error}; the record of this run is lost; job={job_id}"),
+    }
+}
+
+/// The kernel log's clock is not corrected by NTP: over a hundred days it may be minutes off. Ours. What an earlier job
+/// met within that time is known to be its own.
+const CLOCK_DRIFT_USEC: u64 = 10 * 60 * 1_000_000;
+
+/// Notes down the XIDs that this job's own programs brought about: if they keep coming back on one GPU with different
+/// users, it is the GPU.
+fn note_user_xids(site: &Site, state: &JobState, end: &Snapshot) {
+    let Some(uid) = site.env.uid.or(state.uid).filter(|_| state.boot_id == site.boot_id) else { return };
+    let unix_ms = unix_ms();
+    let since_usec = (state.start_boottime_ns / 1000).saturating_sub(CLOCK_DRIFT_USEC);
+    let gpu_at = |pci: PciAddress| {
+        let gpu = state.gpus.iter().find(|gpu| PciAddress { function: 0, ..gpu.pci } == pci)?;
+        gpu.parent_uuid.clone().or_else(|| gpu.uuid.clone())
+    };
+    let mine =
+        end.log.xids.iter().filter(|event| counts_for_repeats(event.xid) && event.seen.usec >= since_usec);
+    let entries: Vec<AppXid> = mine
+        .filter_map(|event| {
+            let (gpu, line) = (gpu_at(event.pci)?, (event.seen.seq, event.seen.usec));
+            Some(AppXid { gpu, xid: event.xid, job_id: state.job_id.0, uid, line, unix_ms })
+        })
+        .collect();
+    if let Err(error) = note_app_xids(Path::new(&site.paths.state), &entries, unix_ms) {
+        log::error!("{error}; the XIDs of this job do not count for XID_REPEAT; job={}", state.job_id);
     }
 }
 

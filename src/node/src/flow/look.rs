@@ -1,19 +1,20 @@
 //! One look at a node: read, remember, judge.
 
-use super::Site;
+use super::{Site, kernel_log};
 use crate::cgroup::Hierarchies;
-use crate::clock::{Deadline, boottime_ns};
+use crate::clock::{Deadline, boottime_ns, unix_ms};
 use crate::nvml::{Answer, Request, Watch};
 use crate::process::Lock;
 use crate::slurm::read_gres_conf;
-use crate::state::{Attempt, BootState};
-use crate::{files, kmsg, sysfs};
-use gpuward_core::config::Mode;
-use gpuward_core::health::{ActedEcc, Case, Expected, Finding, History, Subject, evaluate, silence, xid};
+use crate::state::{Attempt, BootState, load_app_xids};
+use crate::{config, files, sysfs};
+use gpuward_core::health::{
+    ActedEcc, Case, Expected, Finding, History, Subject, evaluate, log_rules, silence,
+};
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
-use gpuward_core::model::{GpuReading, PciAddress, Reading, Snapshot};
+use gpuward_core::model::{GpuReading, PciAddress, Snapshot};
 use std::path::Path;
 
 /// What a look showed.
@@ -88,7 +89,11 @@ impl Ground {
     fn expected(&self, site: &Site) -> Expected {
         let by_config = site.config.health.expected_gpus.map(|count| (count, "gpuward.toml".to_owned()));
         let by_gres = || self.gres.gpu_count().map(|count| (count, "gres.conf".to_owned()));
-        Expected { gpu_count: by_config.or_else(by_gres), ..Expected::default() }
+        let (overrides, complaints) = config::overrides(&site.config);
+        for text in complaints {
+            log::error!("{text}");
+        }
+        Expected { gpu_count: by_config.or_else(by_gres), overrides, ..Expected::default() }
     }
 }
 
@@ -119,6 +124,8 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
 enum Depth {
     /// What the rules of a prolog need.
     ForAJob,
+    /// The same, where somebody waits who may wait longer: a program may be asked for what cannot be read.
+    ForAnAdmin,
     /// Everything.
     AtLeisure,
 }
@@ -137,9 +144,12 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
     let attempt = site.begin_attempt();
     let expected = ground.expected(site);
     let mut host = ground.host;
-    host.kernel_log = read_log(site, &mut boot, deadline);
+    host.kernel_log = kernel_log::read(site, &mut boot, deadline, depth != Depth::ForAJob);
     let sysfs = Path::new(&site.paths.sysfs);
     sysfs::complete(&mut host, sysfs);
+    if kernel_log::speaks_of_ports(&boot.log) {
+        host.gpu_ports = sysfs::gpu_ports(sysfs, map.targets.iter().filter_map(|target| target.pci));
+    }
     host.layout = (depth == Depth::AtLeisure).then(|| sysfs::read_layout(sysfs));
     let mut answer = match watch {
         Ok(watch) => watch.finish(deadline, deadline_ms),
@@ -152,12 +162,13 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
         probe: answer.outcome.clone(),
         node: std::mem::take(&mut answer.node),
         gpus: if answer.gpus.is_empty() { not_asked(&map) } else { std::mem::take(&mut answer.gpus) },
-        xids: boot.xids.clone(),
+        log: boot.log.clone(),
     };
     let history = History {
         silent: before.silent.clone(),
         acted_ecc: before.acted_ecc.clone(),
         seen: before.seen.clone(),
+        app_xids: load_app_xids(Path::new(&site.paths.state), unix_ms()),
     };
     let findings = evaluate(&Case {
         snapshot: &snapshot,
@@ -209,10 +220,12 @@ pub(super) fn mark_acted(site: &Site, look: &Look, finding: &Finding) {
         Subject::Node => None,
     };
     let now_ns = boottime_ns();
-    let of_gpu = |event: &PciAddress| pci.is_some_and(|pci| PciAddress { function: 0, ..pci } == *event);
-    for event in boot.xids.iter_mut().filter(|event| of_gpu(&event.pci)) {
-        event.acted_boottime_ns.get_or_insert(now_ns);
-    }
+    let concerned = |device: Option<PciAddress>| match (pci, device) {
+        (Some(gpu), Some(device)) => log_rules::concerns(&look.snapshot, gpu, device),
+        (None, None) => true,
+        _ => false,
+    };
+    boot.log.mark_acted(now_ns, concerned);
     // A look after a resume starts from nothing, too.
     boot.silent.retain(|mark| mark.pci != pci);
     let seen = look.snapshot.gpus.iter().find(|gpu| gpu.pci() == pci && pci.is_some());
@@ -260,37 +273,6 @@ fn start_probe(site: &Site, map: &GpuMap, depth: Depth) -> Result<Watch, ProbeOu
     })
 }
 
-fn read_log(site: &Site, boot: &mut BootState, deadline: Deadline) -> Reading<()> {
-    let (mut last, mut xids) = (boot.kmsg_seq, std::mem::take(&mut boot.xids));
-    let read = kmsg::read_since(Path::new(&site.paths.kmsg), boot.kmsg_seq, deadline, |record| {
-        last = Some(record.seq);
-        xid::absorb(&mut xids, record.seq, record.usec, &record.message);
-    });
-    let is_new = |event: &xid::XidEvent| boot.kmsg_seq.is_none_or(|seen| event.seq > seen);
-    for event in xids.iter_mut().filter(|event| is_new(event)) {
-        event.old = is_old(site, event, boot.kmsg_seq.is_none());
-    }
-    (boot.kmsg_seq, boot.xids) = (last, xids);
-    match read {
-        Ok(()) => Reading::Value(()),
-        Err(error) => {
-            log::debug!("{error}; XIDs are not seen");
-            Reading::Failed(0)
-        }
-    }
-}
-
-/// What was seen in another mode than drain, or stood in the log for long before a first look, is not held against the
-/// node later: it may have been repaired since, and a first day in mode drain must not drain a fleet for old lines.
-fn is_old(site: &Site, event: &xid::XidEvent, first_look: bool) -> bool {
-    let age_us = (boottime_ns() / 1000).saturating_sub(event.usec);
-    let acts = site.config.mode_of(&format!("XID{}", event.xid)) == Mode::Drain;
-    !acts || (first_look && age_us > OLD_AFTER_US)
-}
-
-/// Ours: a fault of the last quarter of an hour is news, whenever gpuward begins to look.
-const OLD_AFTER_US: u64 = 15 * 60 * 1_000_000;
-
 fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
     let modes: Vec<bool> =
         snapshot.gpus.iter().filter_map(|gpu| gpu.reading.persistence.value().copied()).collect();
@@ -299,7 +281,7 @@ fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
 
 /// A look at the whole node, for an admin: nothing is drained. What it saw counts for later looks as any other does.
 pub fn check_node(site: &Site) -> Look {
-    whole_node(site, site.probe_deadline_ms, Depth::ForAJob)
+    whole_node(site, site.probe_deadline_ms, Depth::ForAnAdmin)
 }
 
 /// The same with everything that can be read: for a bug report, a topology, a simulated machine.

@@ -45,13 +45,34 @@ impl Lines {
             if !self.wait_readable(deadline) {
                 return Line::TimedOut;
             }
-            let mut chunk = [0u8; 16 * 1024];
-            match self.pipe.read(&mut chunk) {
-                Ok(0) => self.ended = true,
-                Ok(count) => self.buffer.extend(chunk.iter().take(count)),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => self.ended = true,
+            self.read_more();
+        }
+    }
+
+    /// Everything up to the end, as it is.
+    ///
+    /// # Errors
+    /// There are more than `max_bytes`, or the deadline came first.
+    pub fn rest(&mut self, max_bytes: usize, deadline: Deadline) -> Result<Vec<u8>, &'static str> {
+        while !self.ended {
+            if !self.wait_readable(deadline) {
+                return Err("did not answer in time");
             }
+            self.read_more();
+            if self.buffer.len() > max_bytes {
+                return Err("printed too much");
+            }
+        }
+        Ok(std::mem::take(&mut self.buffer))
+    }
+
+    fn read_more(&mut self) {
+        let mut chunk = [0u8; 16 * 1024];
+        match self.pipe.read(&mut chunk) {
+            Ok(0) => self.ended = true,
+            Ok(count) => self.buffer.extend(chunk.iter().take(count)),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => self.ended = true,
         }
     }
 

@@ -6,10 +6,12 @@
 mod fork;
 mod lines;
 mod lock;
+mod stuck;
 
 pub use fork::{Forked, fork_role};
 pub use lines::{Line, Lines};
 pub use lock::Lock;
+pub use stuck::{Stuck, look_at};
 
 use crate::clock::Deadline;
 use crate::{EdgeError, files};
@@ -48,7 +50,7 @@ pub fn kill_exactly(pid: u32, ticks: u64) {
 pub struct Output {
     /// True where it exited with 0.
     pub success: bool,
-    /// Its standard output, bounded.
+    /// Its standard output, bounded; bytes that are no UTF-8 are replaced.
     pub text: String,
 }
 
@@ -58,13 +60,28 @@ const MAX_OUTPUT_BYTES: usize = 256 * 1024;
 /// Runs a program by absolute path, without shell, with a closed standard input and only the environment given.
 ///
 /// # Errors
-/// It did not start, or did not end before the deadline; then it has been killed.
+/// It did not start, printed too much, or did not end before the deadline; then it has been killed.
 pub fn run(
     program: &Path,
     args: &[&str],
     env: &[(&str, &str)],
     deadline: Deadline,
 ) -> Result<Output, EdgeError> {
+    let (success, bytes) = run_bytes(program, args, env, MAX_OUTPUT_BYTES, deadline)?;
+    Ok(Output { success, text: String::from_utf8_lossy(&bytes).into_owned() })
+}
+
+/// The same for a program that prints up to `max_bytes`, which need not be text; says whether it exited with 0.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_bytes(
+    program: &Path,
+    args: &[&str],
+    env: &[(&str, &str)],
+    max_bytes: usize,
+    deadline: Deadline,
+) -> Result<(bool, Vec<u8>), EdgeError> {
     let name = program.display().to_string();
     let failed = |why: String| EdgeError::Program { program: name.clone(), why };
     let mut command = Command::new(program);
@@ -73,30 +90,12 @@ pub fn run(
     let mut child = command.spawn().map_err(|error| failed(format!("did not start: {error}")))?;
     let pipe = child.stdout.take().ok_or_else(|| failed("has no pipe".into()))?;
     let mut lines = Lines::new(OwnedFd::from(pipe));
-    let read = read_all(&mut lines, deadline).and_then(|text| {
-        let success = wait(&mut child, deadline)?;
-        Ok(Output { success, text })
-    });
+    let read = lines.rest(max_bytes, deadline).and_then(|bytes| Ok((wait(&mut child, deadline)?, bytes)));
     read.map_err(|why| {
         let _ = child.kill();
         let _ = child.try_wait();
         failed(why.to_owned())
     })
-}
-
-fn read_all(lines: &mut Lines, deadline: Deadline) -> Result<String, &'static str> {
-    let mut text = String::new();
-    loop {
-        match lines.next(deadline) {
-            Line::Text(line) if text.len() + line.len() < MAX_OUTPUT_BYTES => {
-                text.push_str(&line);
-                text.push('\n');
-            }
-            Line::Text(_) => return Err("printed too much"),
-            Line::End => return Ok(text),
-            Line::TimedOut => return Err("did not answer in time"),
-        }
-    }
 }
 
 fn wait(child: &mut std::process::Child, deadline: Deadline) -> Result<bool, &'static str> {

@@ -1,9 +1,9 @@
-//! What earlier looks of this boot saw: the position in the kernel log, open XIDs, silent GPUs.
+//! What earlier looks of this boot saw: the position in the kernel log, what is open in it, silent GPUs.
 //!
 //! All of it loses its meaning with the boot, so it lies beside the job states and not in the folder that survives.
 
 use crate::{EdgeError, files};
-use gpuward_core::health::xid::XidEvent;
+use gpuward_core::health::kernel_log::OpenLog;
 use gpuward_core::health::{ActedEcc, SeenGpu, SilentMark};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -18,8 +18,11 @@ pub struct BootState {
     pub boot_id: String,
     /// Sequence number of the last kernel-log record that was read.
     pub kmsg_seq: Option<u64>,
-    /// XIDs that nothing has cleared.
-    pub xids: Vec<XidEvent>,
+    /// The same for the journal, where that was asked.
+    pub journal_cursor: Option<String>,
+    /// What the log said and nothing has cleared.
+    #[serde(flatten)]
+    pub log: OpenLog,
     /// Subjects that did not answer at the last look.
     pub silent: Vec<SilentMark>,
     /// ECC counts that drained the node.

@@ -1,11 +1,13 @@
 //! What gpuward keeps on a node: files that last until the next boot, and files that survive it.
 
+mod app_xids;
 mod attempts;
 mod boot;
 mod history;
 mod jobs;
 mod records;
 
+pub use app_xids::{load_app_xids, note_app_xids};
 pub use attempts::{Attempt, take_unfinished};
 pub use boot::BootState;
 pub use history::{Entry, finding_id, write_entry};

@@ -6,7 +6,7 @@ pub use layout::read_layout;
 
 use crate::EdgeError;
 use crate::files::read_text;
-use gpuward_core::model::snapshot::{DriverGpu, HostReading};
+use gpuward_core::model::snapshot::{DriverGpu, GpuPorts, HostReading};
 use gpuward_core::model::topology::PciLink;
 use gpuward_core::model::{PciAddress, Reading};
 use std::fs;
@@ -25,6 +25,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
         pci_gpus: Reading::NotRead,
         driver_gpus: driver_gpus(procfs),
         kernel_log: Reading::NotRead,
+        gpu_ports: Vec::new(),
         layout: None,
     }
 }
@@ -44,6 +45,16 @@ pub fn complete(host: &mut HostReading, sysfs: &Path) {
         gpu.port_link = fs::canonicalize(&device)
             .map_or_else(|_| PciLink::default(), |real| layout::link(&real.join("..")));
     }
+}
+
+/// The PCIe ports above each of `gpus`: sysfs links a device to its place in the tree, one folder for each port.
+pub fn gpu_ports(sysfs: &Path, gpus: impl Iterator<Item = PciAddress>) -> Vec<GpuPorts> {
+    let ports_of = |gpu: PciAddress| {
+        let place = fs::read_link(sysfs.join("bus/pci/devices").join(gpu.to_string())).ok()?;
+        let names = place.iter().filter_map(|name| name.to_str()?.parse::<PciAddress>().ok());
+        Some(GpuPorts { gpu, ports: names.filter(|port| *port != gpu).collect() })
+    };
+    gpus.filter_map(ports_of).collect()
 }
 
 /// The kernel's boot id; empty where it cannot be read.
