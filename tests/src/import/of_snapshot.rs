@@ -7,7 +7,7 @@ use gpuward_core::model::detail::{
 };
 use gpuward_core::model::snapshot::ProbedGpu;
 use gpuward_core::model::topology::{Core, HostLayout, PciFunction};
-use gpuward_core::model::{GpuReading, Reading, SnapshotFile};
+use gpuward_core::model::{Counters, GpuReading, Reading, SnapshotFile};
 use nvidia_ml::scenario::{
     Accounting, Clocks, Cpu, CpuNumbering, Driver, Ecc, EccCounts, Fabric, Gpu, LinkErrors, LinkGroup,
     Machine, Memory, Mig, MigDevice, Nic, NumaNode, NvLink, NvSwitch, PciAddress, Pcie, PcieSwitch, Power,
@@ -299,7 +299,7 @@ fn gpu_of(
         memory: memory(detail),
         power: power(reading, detail, boottime_ns),
         temp: temp(reading, detail),
-        clocks: clocks(&detail.clocks),
+        clocks: clocks(&detail.clocks, &reading.counters),
         ecc: ecc(reading, detail),
         remap: remap(reading, detail),
         retired: retired(detail),
@@ -377,7 +377,7 @@ fn temp(reading: &GpuReading, detail: &GpuDetail) -> Temp {
     }
 }
 
-fn clocks(read: &ClockReading) -> Clocks {
+fn clocks(read: &ClockReading, counters: &Counters) -> Clocks {
     let mut clocks = Clocks {
         idle_mhz: or_zero(&read.now_mhz),
         busy_mhz: or_zero(&read.max_mhz),
@@ -392,9 +392,9 @@ fn clocks(read: &ClockReading) -> Clocks {
     clocks.supported_graphics_mhz = [clocks.max_mhz[0], clocks.max_mhz[0], 1];
     clocks.throttle_ns.power = or_zero(&read.throttle_power_ns);
     clocks.throttle_ns.thermal = or_zero(&read.throttle_thermal_ns);
-    clocks.throttle_ns.sw_thermal = or_zero(&read.throttle_sw_thermal_ns);
-    clocks.throttle_ns.hw_thermal = or_zero(&read.throttle_hw_thermal_ns);
-    clocks.throttle_ns.hw_power_brake = or_zero(&read.throttle_power_brake_ns);
+    clocks.throttle_ns.sw_thermal = or_zero(&counters.throttle_sw_thermal_ns);
+    clocks.throttle_ns.hw_thermal = or_zero(&counters.throttle_hw_thermal_ns);
+    clocks.throttle_ns.hw_power_brake = or_zero(&counters.throttle_power_brake_ns);
     clocks
 }
 
@@ -413,6 +413,7 @@ fn ecc(reading: &GpuReading, detail: &GpuDetail) -> Ecc {
         },
         sram: EccCounts { aggregate_uncorr: sram_aggregate_uncorr, ..EccCounts::default() },
         sram_threshold_exceeded: value(&detail.ecc.sram_threshold_exceeded).unwrap_or(false),
+        repair_pending: value(&detail.ecc.repair_pending),
         ..Ecc::default()
     }
 }

@@ -1,5 +1,6 @@
 //! What earlier looks left behind.
 
+use super::load;
 use crate::model::snapshot::ProbedGpu;
 use crate::model::{Counters, GpuUuid, PciAddress, Reading, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -13,12 +14,19 @@ pub struct History {
     pub acted_ecc: Vec<ActedEcc>,
     /// Counters of the GPUs at an earlier look, for rates.
     pub seen: Vec<SeenGpu>,
+    /// Counters of the job's GPUs at its start, after a job.
+    pub job_start: Vec<SeenGpu>,
 }
 
 impl History {
     /// The earlier look at this GPU.
     pub fn seen(&self, uuid: Option<&GpuUuid>) -> Option<&SeenGpu> {
         self.seen.iter().find(|seen| Some(&seen.uuid) == uuid)
+    }
+
+    /// Where a rate over the job begins: at the job's start where this look is after a job, else at the earlier look.
+    pub fn job_start_or_seen(&self, uuid: Option<&GpuUuid>) -> Option<&SeenGpu> {
+        self.job_start.iter().find(|start| Some(&start.uuid) == uuid).or_else(|| self.seen(uuid))
     }
 
     /// The counters to remember after this look. An earlier look stays until it is a minute old: rates over less say
@@ -36,7 +44,7 @@ impl History {
     }
 }
 
-/// Ours: a minute.
+/// Ours: a minute. A rate over less says little.
 const RESAMPLE_NS: u64 = 60_000_000_000;
 
 /// An ECC count that drained the node.
@@ -77,9 +85,38 @@ pub struct SeenGpu {
     /// AER totals of the GPU and of the port above it: correctable, non-fatal, fatal.
     #[serde(default)]
     pub aer: Reading<[u64; 3]>,
+    /// Whether nothing ran on it.
+    #[serde(default)]
+    pub idle: Reading<bool>,
+    /// Core temperature.
+    #[serde(default)]
+    pub temp_c: Reading<u32>,
+    /// SM clock under load, percent of the siblings' median and of the default application clock.
+    #[serde(default)]
+    pub clock_pct: [Reading<u64>; 2],
 }
 
 impl SeenGpu {
+    /// Counters alone, as a job's start has them.
+    pub fn of_counters(uuid: GpuUuid, boottime_ns: u64, counters: Counters) -> SeenGpu {
+        SeenGpu {
+            uuid,
+            boottime_ns,
+            counters,
+            nvlink_errors: Reading::NotRead,
+            event_reasons: Reading::NotRead,
+            aer: Reading::NotRead,
+            idle: Reading::NotRead,
+            temp_c: Reading::NotRead,
+            clock_pct: [Reading::NotRead; 2],
+        }
+    }
+
+    /// How long before `snapshot` this look was, ns; nothing where that is too short for a rate.
+    pub fn age_ns(&self, snapshot: &Snapshot) -> Option<u64> {
+        Some(snapshot.boottime_ns.saturating_sub(self.boottime_ns)).filter(|&age_ns| age_ns >= RESAMPLE_NS)
+    }
+
     /// What this look showed of a GPU; nothing where it did not say who it is.
     fn of(gpu: &ProbedGpu, snapshot: &Snapshot) -> Option<SeenGpu> {
         let detail = gpu.reading.detail.as_deref();
@@ -95,6 +132,10 @@ impl SeenGpu {
             nvlink_errors: if each.is_empty() { Reading::NotRead } else { Reading::Value(sum) },
             event_reasons: detail.map_or(Reading::NotRead, |detail| detail.clocks.event_reasons),
             aer: Reading::NotRead,
+            idle: load::idle(gpu),
+            temp_c: gpu.reading.temp_c,
+            clock_pct: [load::of_siblings_pct(snapshot, gpu), load::of_default_pct(gpu)]
+                .map(|share| share.map_or(Reading::NotRead, Reading::Value)),
         })
     }
 }

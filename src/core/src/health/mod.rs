@@ -3,16 +3,22 @@
 //! Rules are pure functions, one file per family. A finding that names a broken GPU or driver has severity `fail`;
 //! what could not be read has severity `unknown` and never drains.
 
+mod clocks;
 pub mod codes;
 mod driver;
 mod expected;
 pub mod finding;
 mod gpu_set;
 mod handle;
+mod heat;
 mod history;
 mod limits;
+mod load;
 mod memory;
+mod modes;
+mod power;
 mod recovery;
+mod repair;
 pub mod silence;
 pub mod xid;
 mod xid_rule;
@@ -65,6 +71,11 @@ fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge_gpu(case, gpu));
+    findings.extend(repair::judge_gpu(gpu));
+    findings.extend(heat::judge_gpu(case, gpu));
+    findings.extend(clocks::judge_gpu(case, gpu));
+    findings.extend(power::judge_gpu(case, gpu));
+    findings.extend(modes::judge_gpu(case, gpu));
     findings
 }
 
