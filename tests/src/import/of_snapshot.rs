@@ -69,11 +69,12 @@ fn driver(file: &SnapshotFile, notes: &mut Vec<String>) -> Driver {
 fn missing_symbols(file: &SnapshotFile) -> Vec<String> {
     type Told = fn(&GpuDetail) -> bool;
     let has_ecc = |detail: &GpuDetail| detail.ecc.enabled.value() == Some(&true);
-    let functions: [(&str, Told); 6] = [
+    let functions: [(&str, Told); 7] = [
         ("nvmlDeviceGetArchitecture", |detail| detail.board.architecture == Reading::NotSupported),
         ("nvmlDeviceGetSramEccErrorStatus", |detail| {
             detail.ecc.sram_aggregate_uncorr == Reading::NotSupported
         }),
+        ("nvmlDeviceGetMarginTemperature", |detail| detail.temp.margin_c == Reading::NotSupported),
         ("nvmlGpmQueryDeviceSupport", |detail| detail.gpm == Reading::NotSupported),
         ("nvmlDeviceGetMemoryInfo_v2", |detail| detail.memory.total_mib == Reading::NotSupported),
         ("nvmlDeviceGetGpuMaxPcieLinkGeneration", |detail| {

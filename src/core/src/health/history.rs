@@ -36,7 +36,7 @@ impl History {
         for now in snapshot.gpus.iter().filter_map(|gpu| SeenGpu::of(gpu, snapshot)) {
             match seen.iter_mut().find(|before| before.uuid == now.uuid) {
                 Some(before) if now.boottime_ns.saturating_sub(before.boottime_ns) < RESAMPLE_NS => {}
-                Some(before) => *before = now,
+                Some(before) => *before = now.keeping(before),
                 None => seen.push(now),
             }
         }
@@ -115,6 +115,16 @@ impl SeenGpu {
     /// How long before `snapshot` this look was, ns; nothing where that is too short for a rate.
     pub fn age_ns(&self, snapshot: &Snapshot) -> Option<u64> {
         Some(snapshot.boottime_ns.saturating_sub(self.boottime_ns)).filter(|&age_ns| age_ns >= RESAMPLE_NS)
+    }
+
+    /// This look, with what only a look under load shows kept from the one before.
+    fn keeping(mut self, before: &SeenGpu) -> SeenGpu {
+        for (now, before) in self.clock_pct.iter_mut().zip(before.clock_pct) {
+            if now.value().is_none() {
+                *now = before;
+            }
+        }
+        self
     }
 
     /// What this look showed of a GPU; nothing where it did not say who it is.

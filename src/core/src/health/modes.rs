@@ -45,10 +45,13 @@ fn ecc_mode(gpu: &ProbedGpu) -> Option<Finding> {
     let on = *detail.ecc.enabled.value()?;
     let next = detail.ecc.pending.value().filter(|&&next| next != on);
     let data_centre = detail.board.brand.value().is_some_and(|brand| DATA_CENTRE_BRANDS.contains(brand));
-    let what = match next {
-        Some(&next) => format!("ECC is {}, {} after the next reset", on_off(on), on_off(next)),
-        None if !on && data_centre => "ECC is off".to_owned(),
+    let (what, value) = match next {
+        Some(&next) => {
+            let (now, next) = (on_off(on), on_off(next));
+            (format!("ECC is {now}, {next} after the next reset"), format!("{now}, then {next}"))
+        }
+        None if !on && data_centre => ("ECC is off".to_owned(), "off".to_owned()),
         None => return None,
     };
-    Some(Finding::of("ECC_MODE", Subject::of(gpu), what, "NVML ECC mode").measured(on_off(on), "on"))
+    Some(Finding::of("ECC_MODE", Subject::of(gpu), what, "NVML ECC mode").measured(value, "on"))
 }

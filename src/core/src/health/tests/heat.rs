@@ -235,6 +235,23 @@ fn a_low_clock_counts_when_two_looks_a_minute_apart_show_it() {
 }
 
 #[test]
+fn a_look_at_rest_does_not_forget_that_a_clock_was_low() {
+    let mut slow = machine();
+    slow.gpus.iter_mut().for_each(|gpu| works(gpu, 1410));
+    works(&mut slow.gpus[SICK], 1000);
+    let after = |between: &Snapshot| {
+        let mut between = between.clone();
+        between.boottime_ns -= 100_000_000_000;
+        let seen = looked_before(&slow, 300).seen_after(&between);
+        found(&slow, &expected(), &History { seen, ..History::default() })
+    };
+    assert_eq!(after(&machine()), warns("CLOCK_LOW"), "a prolog in between");
+    let mut fast = slow.clone();
+    works(&mut fast.gpus[SICK], 1410);
+    assert_eq!(after(&fast), none(), "it was fast again in between");
+}
+
+#[test]
 fn one_sibling_is_no_median() {
     let mut snapshot = machine();
     works(&mut snapshot.gpus[SICK], 1000);
