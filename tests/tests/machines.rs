@@ -210,9 +210,9 @@ fn drivers_on_both_sides_of_the_renumbering_say_the_same() {
     }
     none(found);
     assert_eq!(views[0], views[1]);
-    let clocks = &views[0][0].reading.detail.as_ref().unwrap().clocks;
+    let counters = &views[0][0].reading.counters;
     let times =
-        [clocks.throttle_sw_thermal_ns, clocks.throttle_hw_thermal_ns, clocks.throttle_power_brake_ns];
+        [counters.throttle_sw_thermal_ns, counters.throttle_hw_thermal_ns, counters.throttle_power_brake_ns];
     assert_eq!(times, [53, 54, 55].map(Reading::Value));
 }
 
@@ -291,6 +291,7 @@ set = [
     { field = "ecc.sram", value = { volatile_corr = 21, volatile_uncorr = 22, aggregate_corr = 23, aggregate_uncorr = 24 } },
     { field = "ecc.sram_parity", value = [5, 6] },
     { field = "ecc.sram_threshold_exceeded", value = true },
+    { field = "ecc.repair_pending", value = [true, false] },
     { field = "remap", value = { corr = 31, uncorr = 32, pending = true, failure = false, histogram = [1, 2, 3, 4, 5] } },
     { field = "retired", value = { single_bit = [4096, 8192], double_bit = [16384], pending = true } },
     { field = "pcie.replay", value = 41 },
@@ -316,7 +317,7 @@ fn each_function_refused(gpus: usize, first: usize) -> String {
     FUNCTIONS.iter().enumerate().map(rule).collect()
 }
 
-const FUNCTIONS: [&str; 56] = [
+const FUNCTIONS: [&str; 58] = [
     "nvmlDeviceGetUUID",
     "nvmlDeviceGetMinorNumber",
     "nvmlDeviceGetName",
@@ -341,6 +342,7 @@ const FUNCTIONS: [&str; 56] = [
     "nvmlDeviceGetEnforcedPowerLimit",
     "nvmlDeviceGetPowerManagementLimitConstraints",
     "nvmlDeviceGetTemperatureThreshold",
+    "nvmlDeviceGetMarginTemperature",
     "nvmlDeviceGetClockInfo",
     "nvmlDeviceGetMaxClockInfo",
     "nvmlDeviceGetDefaultApplicationsClock",
@@ -353,6 +355,7 @@ const FUNCTIONS: [&str; 56] = [
     "nvmlDeviceGetMemoryErrorCounter",
     "nvmlDeviceGetRowRemapperHistogram",
     "nvmlDeviceGetRetiredPages*",
+    "nvmlDeviceGetRepairStatus",
     "nvmlDeviceGetCurrPcieLinkGeneration",
     "nvmlDeviceGetCurrPcieLinkWidth",
     "nvmlDeviceGetMaxPcieLinkGeneration",

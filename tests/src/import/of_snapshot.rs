@@ -7,7 +7,7 @@ use gpuward_core::model::detail::{
 };
 use gpuward_core::model::snapshot::ProbedGpu;
 use gpuward_core::model::topology::{Core, HostLayout, PciFunction};
-use gpuward_core::model::{GpuReading, Reading, SnapshotFile};
+use gpuward_core::model::{Counters, GpuReading, Reading, SnapshotFile};
 use nvidia_ml::scenario::{
     Accounting, Clocks, Cpu, CpuNumbering, Driver, Ecc, EccCounts, Fabric, Gpu, LinkErrors, LinkGroup,
     Machine, Memory, Mig, MigDevice, Nic, NumaNode, NvLink, NvSwitch, PciAddress, Pcie, PcieSwitch, Power,
@@ -69,11 +69,12 @@ fn driver(file: &SnapshotFile, notes: &mut Vec<String>) -> Driver {
 fn missing_symbols(file: &SnapshotFile) -> Vec<String> {
     type Told = fn(&GpuDetail) -> bool;
     let has_ecc = |detail: &GpuDetail| detail.ecc.enabled.value() == Some(&true);
-    let functions: [(&str, Told); 6] = [
+    let functions: [(&str, Told); 7] = [
         ("nvmlDeviceGetArchitecture", |detail| detail.board.architecture == Reading::NotSupported),
         ("nvmlDeviceGetSramEccErrorStatus", |detail| {
             detail.ecc.sram_aggregate_uncorr == Reading::NotSupported
         }),
+        ("nvmlDeviceGetMarginTemperature", |detail| detail.temp.margin_c == Reading::NotSupported),
         ("nvmlGpmQueryDeviceSupport", |detail| detail.gpm == Reading::NotSupported),
         ("nvmlDeviceGetMemoryInfo_v2", |detail| detail.memory.total_mib == Reading::NotSupported),
         ("nvmlDeviceGetGpuMaxPcieLinkGeneration", |detail| {
@@ -299,7 +300,7 @@ fn gpu_of(
         memory: memory(detail),
         power: power(reading, detail, boottime_ns),
         temp: temp(reading, detail),
-        clocks: clocks(&detail.clocks),
+        clocks: clocks(&detail.clocks, &reading.counters),
         ecc: ecc(reading, detail),
         remap: remap(reading, detail),
         retired: retired(detail),
@@ -377,7 +378,7 @@ fn temp(reading: &GpuReading, detail: &GpuDetail) -> Temp {
     }
 }
 
-fn clocks(read: &ClockReading) -> Clocks {
+fn clocks(read: &ClockReading, counters: &Counters) -> Clocks {
     let mut clocks = Clocks {
         idle_mhz: or_zero(&read.now_mhz),
         busy_mhz: or_zero(&read.max_mhz),
@@ -392,9 +393,9 @@ fn clocks(read: &ClockReading) -> Clocks {
     clocks.supported_graphics_mhz = [clocks.max_mhz[0], clocks.max_mhz[0], 1];
     clocks.throttle_ns.power = or_zero(&read.throttle_power_ns);
     clocks.throttle_ns.thermal = or_zero(&read.throttle_thermal_ns);
-    clocks.throttle_ns.sw_thermal = or_zero(&read.throttle_sw_thermal_ns);
-    clocks.throttle_ns.hw_thermal = or_zero(&read.throttle_hw_thermal_ns);
-    clocks.throttle_ns.hw_power_brake = or_zero(&read.throttle_power_brake_ns);
+    clocks.throttle_ns.sw_thermal = or_zero(&counters.throttle_sw_thermal_ns);
+    clocks.throttle_ns.hw_thermal = or_zero(&counters.throttle_hw_thermal_ns);
+    clocks.throttle_ns.hw_power_brake = or_zero(&counters.throttle_power_brake_ns);
     clocks
 }
 
@@ -413,6 +414,7 @@ fn ecc(reading: &GpuReading, detail: &GpuDetail) -> Ecc {
         },
         sram: EccCounts { aggregate_uncorr: sram_aggregate_uncorr, ..EccCounts::default() },
         sram_threshold_exceeded: value(&detail.ecc.sram_threshold_exceeded).unwrap_or(false),
+        repair_pending: value(&detail.ecc.repair_pending),
         ..Ecc::default()
     }
 }

@@ -84,6 +84,10 @@ structs! {
         aggregate_unc_buckets: [c_ulonglong; 5],
         threshold_exceeded: c_uint,
     }
+    /// nvmlMarginTemperature_v1_t.
+    Margin: 8 { version: c_uint, celsius: c_int, }
+    /// nvmlRepairStatus_v1_t.
+    Repair: 12 { version: c_uint, channel: c_uint, tpc: c_uint, }
     /// nvmlGpuFabricInfo_t.
     FabricV1: 28 { cluster: [u8; 16], status: c_uint, clique: c_uint, state: u8, }
     /// nvmlGpuFabricInfo_v2_t.
@@ -189,6 +193,7 @@ functions! {
     nvmlDeviceGetEnforcedPowerLimit: One<c_uint>;
     nvmlDeviceGetPowerManagementLimitConstraints: Two<c_uint>;
     nvmlDeviceGetTemperatureThreshold: Of<c_uint>;
+    nvmlDeviceGetMarginTemperature: One<Margin>;
     nvmlDeviceGetClockInfo: Of<c_uint>;
     nvmlDeviceGetMaxClockInfo: Of<c_uint>;
     nvmlDeviceGetDefaultApplicationsClock: Of<c_uint>;
@@ -204,6 +209,7 @@ functions! {
     nvmlDeviceGetRetiredPages_v2:
         unsafe extern "C" fn(Device, c_uint, *mut c_uint, *mut c_ulonglong, *mut c_ulonglong) -> c_uint;
     nvmlDeviceGetRetiredPagesPendingStatus: One<c_uint>;
+    nvmlDeviceGetRepairStatus: One<Repair>;
     nvmlDeviceGetCurrPcieLinkGeneration: One<c_uint>;
     nvmlDeviceGetCurrPcieLinkWidth: One<c_uint>;
     nvmlDeviceGetMaxPcieLinkGeneration: One<c_uint>;

@@ -27,16 +27,18 @@ const BYTES_PER_MIB: u64 = 1024 * 1024;
 /// Sets to "not read" what nvml-wrapper 0.13 cannot read safely, in a reading from elsewhere:
 ///
 /// * `temp.tlimit_c`: fields of type `int` (`nvmlValueType_t` 5), which the wrapper refuses as an unknown type;
-/// * `ecc.sram_*`, `ecc.remap_histogram`, `fabric`, `pcie.gpu_max_generation`, `gpu_instance` and
-///   `compute_instance` of MIG devices: functions that only the unsafe crate below it has;
+/// * `temp.margin_c`, `ecc.sram_*`, `ecc.remap_histogram`, `ecc.repair_pending`, `fabric`, `pcie.gpu_max_generation`,
+///   `gpu_instance` and `compute_instance` of MIG devices: functions that only the unsafe crate below it has;
 /// * `end` of NVLinks: `NvLink::remote_device_type` answers "unknown" whatever the driver says;
 /// * `speed_mbps` and `errors` of NVLinks: field values with a scope, and the safe call always sends scope 0.
 pub fn blank(gpu: &mut GpuReading) {
     let Some(detail) = &mut gpu.detail else { return };
     detail.temp.tlimit_c = Reading::NotRead;
+    detail.temp.margin_c = Reading::NotRead;
     detail.ecc.sram_aggregate_uncorr = Reading::NotRead;
     detail.ecc.sram_threshold_exceeded = Reading::NotRead;
     detail.ecc.remap_histogram = Reading::NotRead;
+    detail.ecc.repair_pending = Reading::NotRead;
     detail.fabric = Reading::NotRead;
     detail.pcie.gpu_max_generation = Reading::NotRead;
     for mig in &mut detail.mig.devices {
@@ -86,6 +88,8 @@ pub fn read(library: &Path, addresses: &[PciAddress]) -> Seen {
 fn gpu(device: &Device<'_>, address: PciAddress) -> GpuReading {
     let ecc = |kind, period| reading(device.total_ecc_errors(kind, period));
     let [remapped_corr, remapped_uncorr, pending, failed, action] = fields(device, [142, 143, 144, 145, 230]);
+    // The wrapper takes the numbers of CUDA 12 and translates them for newer drivers.
+    let [sw_heat, hw_heat, brake] = fields(device, [251, 252, 253]);
     GpuReading {
         handle: Reading::Value(()),
         pci: Reading::Value(address),
@@ -107,6 +111,9 @@ fn gpu(device: &Device<'_>, address: PciAddress) -> GpuReading {
             remapped_uncorr,
             remapped_corr,
             pcie_replay: reading(device.pcie_replay_counter()).map(u64::from),
+            throttle_sw_thermal_ns: sw_heat,
+            throttle_hw_thermal_ns: hw_heat,
+            throttle_power_brake_ns: brake,
         },
         remap_pending: pending.map(|flag| flag != 0),
         remap_failed: failed.map(|flag| flag != 0),
@@ -194,14 +201,14 @@ fn temp(device: &Device<'_>) -> TempReading {
         memory_max_c: limit(TemperatureThreshold::MemoryMax),
         gpu_max_c: limit(TemperatureThreshold::GpuMax),
         tlimit_c: Reading::NotRead,
+        margin_c: Reading::NotRead,
     }
 }
 
 fn clocks(device: &Device<'_>) -> ClockReading {
     let four = [Clock::Graphics, Clock::SM, Clock::Memory, Clock::Video];
     let two = [Clock::Graphics, Clock::Memory];
-    // The wrapper takes the numbers of CUDA 12 and translates them for newer drivers.
-    let [power, thermal, sw_heat, hw_heat, brake] = fields(device, [74, 75, 251, 252, 253]);
+    let [power, thermal] = fields(device, [74, 75]);
     ClockReading {
         now_mhz: together(four.map(|clock| device.clock_info(clock))),
         max_mhz: together(four.map(|clock| device.max_clock_info(clock))),
@@ -212,9 +219,6 @@ fn clocks(device: &Device<'_>) -> ClockReading {
         event_reasons: reading(device.current_throttle_reasons()).map(|reasons| reasons.bits()),
         throttle_power_ns: power,
         throttle_thermal_ns: thermal,
-        throttle_sw_thermal_ns: sw_heat,
-        throttle_hw_thermal_ns: hw_heat,
-        throttle_power_brake_ns: brake,
     }
 }
 
@@ -234,6 +238,7 @@ fn ecc(device: &Device<'_>) -> EccReading {
             causes.map(|cause| device.retired_pages(cause).map(|pages| pages.len() as u64)),
         ),
         retire_pending: reading(device.are_pages_pending_retired()),
+        repair_pending: Reading::NotRead,
     }
 }
 

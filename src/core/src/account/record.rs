@@ -1,7 +1,7 @@
 //! JobRecord v1: one run of one job on one node.
 
 use super::delta::{Reset, delta};
-use crate::model::{Counters, JobGpu};
+use crate::model::{Counters, JobGpu, Reading};
 use serde::{Deserialize, Serialize};
 
 /// Version of [`JobRecord`].
@@ -42,6 +42,13 @@ pub struct Used {
     pub quality: Quality,
 }
 
+impl Default for Used {
+    /// What a record from before a value was kept says about it.
+    fn default() -> Used {
+        Used { value: None, quality: Quality::Missing }
+    }
+}
+
 impl Used {
     /// The value, or `-`.
     pub fn text(&self) -> String {
@@ -76,10 +83,20 @@ pub struct GpuUse {
     pub remapped_corr: Used,
     /// PCIe replays.
     pub pcie_replay: Used,
+    /// Time of software thermal slowdown, ns.
+    #[serde(default)]
+    pub throttle_sw_thermal_ns: Used,
+    /// Time of hardware thermal slowdown, ns.
+    #[serde(default)]
+    pub throttle_hw_thermal_ns: Used,
+    /// Time under the hardware power brake, ns.
+    #[serde(default)]
+    pub throttle_power_brake_ns: Used,
 }
 
 impl GpuUse {
     pub(super) fn between(start: &Counters, end: Option<&Counters>, reset: Option<Reset>) -> GpuUse {
+        let of = |counter: fn(&Counters) -> &Reading<u64>| delta(counter(start), end.map(counter), reset);
         // Volatile ECC counters restart with the driver; the aggregate ones stand for the board's life.
         GpuUse {
             uuid: None,
@@ -88,12 +105,15 @@ impl GpuUse {
             pci: None,
             gres_index: None,
             model: None,
-            energy_mj: delta(&start.energy_mj, end.map(|c| &c.energy_mj), reset),
-            ecc_uncorr: delta(&start.ecc_aggregate_uncorr, end.map(|c| &c.ecc_aggregate_uncorr), reset),
-            ecc_corr: delta(&start.ecc_aggregate_corr, end.map(|c| &c.ecc_aggregate_corr), reset),
-            remapped_uncorr: delta(&start.remapped_uncorr, end.map(|c| &c.remapped_uncorr), reset),
-            remapped_corr: delta(&start.remapped_corr, end.map(|c| &c.remapped_corr), reset),
-            pcie_replay: delta(&start.pcie_replay, end.map(|c| &c.pcie_replay), reset),
+            energy_mj: of(|c| &c.energy_mj),
+            ecc_uncorr: of(|c| &c.ecc_aggregate_uncorr),
+            ecc_corr: of(|c| &c.ecc_aggregate_corr),
+            remapped_uncorr: of(|c| &c.remapped_uncorr),
+            remapped_corr: of(|c| &c.remapped_corr),
+            pcie_replay: of(|c| &c.pcie_replay),
+            throttle_sw_thermal_ns: of(|c| &c.throttle_sw_thermal_ns),
+            throttle_hw_thermal_ns: of(|c| &c.throttle_hw_thermal_ns),
+            throttle_power_brake_ns: of(|c| &c.throttle_power_brake_ns),
         }
     }
 
@@ -116,6 +136,9 @@ impl GpuUse {
             &mut self.remapped_uncorr,
             &mut self.remapped_corr,
             &mut self.pcie_replay,
+            &mut self.throttle_sw_thermal_ns,
+            &mut self.throttle_hw_thermal_ns,
+            &mut self.throttle_power_brake_ns,
         ] {
             if used.quality == Quality::Exact {
                 used.quality = Quality::Shared;

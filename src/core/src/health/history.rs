@@ -1,5 +1,6 @@
 //! What earlier looks left behind.
 
+use super::load;
 use super::log_rules::repeat::AppXid;
 use crate::model::snapshot::ProbedGpu;
 use crate::model::{Counters, GpuUuid, PciAddress, Reading, Snapshot};
@@ -16,12 +17,19 @@ pub struct History {
     pub seen: Vec<SeenGpu>,
     /// Users' XIDs of the last days, over boots.
     pub app_xids: Vec<AppXid>,
+    /// Counters of the job's GPUs at its start, after a job.
+    pub job_start: Vec<SeenGpu>,
 }
 
 impl History {
     /// The earlier look at this GPU.
     pub fn seen(&self, uuid: Option<&GpuUuid>) -> Option<&SeenGpu> {
         self.seen.iter().find(|seen| Some(&seen.uuid) == uuid)
+    }
+
+    /// Where a rate over the job begins: at the job's start where this look is after a job, else at the earlier look.
+    pub fn job_start_or_seen(&self, uuid: Option<&GpuUuid>) -> Option<&SeenGpu> {
+        self.job_start.iter().find(|start| Some(&start.uuid) == uuid).or_else(|| self.seen(uuid))
     }
 
     /// The counters to remember after this look. An earlier look stays until it is a minute old: rates over less say
@@ -31,7 +39,7 @@ impl History {
         for now in snapshot.gpus.iter().filter_map(|gpu| SeenGpu::of(gpu, snapshot)) {
             match seen.iter_mut().find(|before| before.uuid == now.uuid) {
                 Some(before) if now.boottime_ns.saturating_sub(before.boottime_ns) < RESAMPLE_NS => {}
-                Some(before) => *before = now,
+                Some(before) => *before = now.keeping(before),
                 None => seen.push(now),
             }
         }
@@ -39,7 +47,7 @@ impl History {
     }
 }
 
-/// Ours: a minute.
+/// Ours: a minute. A rate over less says little.
 const RESAMPLE_NS: u64 = 60_000_000_000;
 
 /// An ECC count that drained the node.
@@ -80,9 +88,48 @@ pub struct SeenGpu {
     /// AER totals of the GPU and of the port above it: correctable, non-fatal, fatal.
     #[serde(default)]
     pub aer: Reading<[u64; 3]>,
+    /// Whether nothing ran on it.
+    #[serde(default)]
+    pub idle: Reading<bool>,
+    /// Core temperature.
+    #[serde(default)]
+    pub temp_c: Reading<u32>,
+    /// SM clock under load, percent of the siblings' median and of the default application clock.
+    #[serde(default)]
+    pub clock_pct: [Reading<u64>; 2],
 }
 
 impl SeenGpu {
+    /// Counters alone, as a job's start has them.
+    pub fn of_counters(uuid: GpuUuid, boottime_ns: u64, counters: Counters) -> SeenGpu {
+        SeenGpu {
+            uuid,
+            boottime_ns,
+            counters,
+            nvlink_errors: Reading::NotRead,
+            event_reasons: Reading::NotRead,
+            aer: Reading::NotRead,
+            idle: Reading::NotRead,
+            temp_c: Reading::NotRead,
+            clock_pct: [Reading::NotRead; 2],
+        }
+    }
+
+    /// How long before `snapshot` this look was, ns; nothing where that is too short for a rate.
+    pub fn age_ns(&self, snapshot: &Snapshot) -> Option<u64> {
+        Some(snapshot.boottime_ns.saturating_sub(self.boottime_ns)).filter(|&age_ns| age_ns >= RESAMPLE_NS)
+    }
+
+    /// This look, with what only a look under load shows kept from the one before.
+    fn keeping(mut self, before: &SeenGpu) -> SeenGpu {
+        for (now, before) in self.clock_pct.iter_mut().zip(before.clock_pct) {
+            if now.value().is_none() {
+                *now = before;
+            }
+        }
+        self
+    }
+
     /// What this look showed of a GPU; nothing where it did not say who it is.
     fn of(gpu: &ProbedGpu, snapshot: &Snapshot) -> Option<SeenGpu> {
         let detail = gpu.reading.detail.as_deref();
@@ -98,6 +145,10 @@ impl SeenGpu {
             nvlink_errors: if each.is_empty() { Reading::NotRead } else { Reading::Value(sum) },
             event_reasons: detail.map_or(Reading::NotRead, |detail| detail.clocks.event_reasons),
             aer: Reading::NotRead,
+            idle: load::idle(gpu),
+            temp_c: gpu.reading.temp_c,
+            clock_pct: [load::of_siblings_pct(snapshot, gpu), load::of_default_pct(gpu)]
+                .map(|share| share.map_or(Reading::NotRead, Reading::Value)),
         })
     }
 }

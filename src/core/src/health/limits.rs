@@ -8,6 +8,23 @@ use serde::Deserialize;
 pub struct Limits {
     /// Lowest enforced power limit, percent of the default: below it the GPU is capped. 90 is ours.
     pub power_limit_pct: u32,
+    /// Highest mean draw between two looks, percent of the limit in force. 110 is ours.
+    pub power_over_pct: u32,
+    /// Highest core temperature of a GPU on which nothing runs, C. 60 is ours.
+    pub idle_temp_c: u32,
+    /// Highest memory temperature where the driver tells no limit of the board, C. 95 is what boards with HBM state that
+    /// do tell one.
+    pub memory_temp_c: u32,
+    /// Longest time throttled by heat or power brake, percent. 1 is ours: DCGM warns of any, which flags every busy GPU
+    /// (NVIDIA/DCGM#285).
+    pub throttle_pct: u32,
+    /// Lowest clock under load, percent of the siblings' median, or of the default where no reason is told. 80 is ours.
+    pub clock_low_pct: u32,
+    /// Most corrected ECC errors a second, as a mean between two looks. 1000 is ours: failing HBM showed 4,647 to 17,657
+    /// under load (NVIDIA/NVSentinel#1748).
+    pub ecc_corr_per_s: u64,
+    /// Corrected ECC errors in the life of the board that are worth a line (gcm).
+    pub ecc_corr_total: u64,
     /// How far apart two silent looks at the same GPU must be to count as a finding; from `[probe] silent_recheck_s`.
     #[serde(skip)]
     pub silent_recheck_s: u64,
@@ -15,6 +32,16 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { power_limit_pct: 90, silent_recheck_s: 30 }
+        Limits {
+            power_limit_pct: 90,
+            power_over_pct: 110,
+            idle_temp_c: 60,
+            memory_temp_c: 95,
+            throttle_pct: 1,
+            clock_low_pct: 80,
+            ecc_corr_per_s: 1000,
+            ecc_corr_total: 50_000_000,
+            silent_recheck_s: 30,
+        }
     }
 }

@@ -4,19 +4,25 @@
 //! what could not be read has severity `unknown` and never drains.
 
 pub mod action;
+mod clocks;
 pub mod codes;
 mod driver;
 mod expected;
 pub mod finding;
 mod gpu_set;
 mod handle;
+mod heat;
 mod history;
 pub mod kernel_log;
 mod limits;
+mod load;
 pub mod log_rules;
 mod memory;
+mod modes;
 pub mod overrides;
+mod power;
 mod recovery;
+mod repair;
 pub mod silence;
 pub mod sxid;
 pub mod xid;
@@ -70,6 +76,11 @@ fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge_gpu(case, gpu));
+    findings.extend(repair::judge_gpu(gpu));
+    findings.extend(heat::judge_gpu(case, gpu));
+    findings.extend(clocks::judge_gpu(case, gpu));
+    findings.extend(power::judge_gpu(case, gpu));
+    findings.extend(modes::judge_gpu(case, gpu));
     findings
 }
 

@@ -364,3 +364,8 @@ mod silence_over_time {
         assert_eq!(severity_at(&snapshot, &[]), None);
     }
 }
+
+mod heat;
+mod memory;
+mod whole_gpu;
+mod worse;

@@ -137,6 +137,8 @@ readings! {
         gpu_max_c: Reading<u32>,
         /// Distance form of the limits (fields 193 to 196): shutdown, slowdown, memory, GPU.
         tlimit_c: Reading<[i64; 4]>,
+        /// How far the core is below its limit; the scale of `tlimit_c`. 0 or less is at the limit.
+        margin_c: Reading<i64>,
     }
 
     /// Clocks.
@@ -159,12 +161,6 @@ readings! {
         throttle_power_ns: Reading<u64>,
         /// Time throttled by thermal policy (field 75), ns.
         throttle_thermal_ns: Reading<u64>,
-        /// Software thermal slowdown, ns.
-        throttle_sw_thermal_ns: Reading<u64>,
-        /// Hardware thermal slowdown, ns.
-        throttle_hw_thermal_ns: Reading<u64>,
-        /// Hardware power brake, ns.
-        throttle_power_brake_ns: Reading<u64>,
     }
 
     /// ECC, row remapping, page retirement. The sums are among the counters of a job.
@@ -185,6 +181,8 @@ readings! {
         retired_pages: Reading<[u64; 2]>,
         /// Retirement waits for the next reset.
         retire_pending: Reading<bool>,
+        /// A repair of a memory channel, and of a group of multiprocessors (TPC), waits for the next reset.
+        repair_pending: Reading<[bool; 2]>,
     }
 
     /// PCIe link.

@@ -79,11 +79,17 @@ pub struct Counters {
     pub remapped_corr: Reading<u64>,
     /// PCIe replays.
     pub pcie_replay: Reading<u64>,
+    /// Time of software thermal slowdown, ns.
+    pub throttle_sw_thermal_ns: Reading<u64>,
+    /// Time of hardware thermal slowdown, ns.
+    pub throttle_hw_thermal_ns: Reading<u64>,
+    /// Time under the hardware power brake, ns.
+    pub throttle_power_brake_ns: Reading<u64>,
 }
 
 impl Counters {
     /// All counters, for what is true of every one.
-    pub fn each_mut(&mut self) -> [&mut Reading<u64>; 8] {
+    pub fn each_mut(&mut self) -> [&mut Reading<u64>; 11] {
         [
             &mut self.energy_mj,
             &mut self.ecc_volatile_uncorr,
@@ -93,6 +99,9 @@ impl Counters {
             &mut self.remapped_uncorr,
             &mut self.remapped_corr,
             &mut self.pcie_replay,
+            &mut self.throttle_sw_thermal_ns,
+            &mut self.throttle_hw_thermal_ns,
+            &mut self.throttle_power_brake_ns,
         ]
     }
 }

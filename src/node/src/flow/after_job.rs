@@ -6,6 +6,7 @@ use super::{Finish, Outcome, Site, ask_for_time};
 use crate::clock::{Deadline, unix_ms};
 use crate::state::{JobFiles, has_record, note_app_xids, write_record};
 use gpuward_core::account::{EndOfJob, record};
+use gpuward_core::health::SeenGpu;
 use gpuward_core::health::log_rules::repeat::AppXid;
 use gpuward_core::health::xid::counts_for_repeats;
 use gpuward_core::model::gpu_map::GpuMap;
@@ -30,7 +31,8 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         return nothing();
     }
     let map = state.as_ref().map_or_else(|| ground.job_gpus(site), gpus_of);
-    let mut look = look(site, ground, map, deadline);
+    let job_start = state.as_ref().map_or_else(Vec::new, |state| counters_at_start(site, state));
+    let mut look = look(site, ground, map, deadline, job_start);
     // The verdict first: a slow disk must cost the record, not the drain.
     let Judged { outcome, entry, .. } = judge(site, &mut look, start_boottime_ns);
     let is_written =
@@ -68,6 +70,17 @@ fn gpus_of(state: &JobState) -> GpuMap {
     let uncertain =
         (!state.gpu_map_certain).then(|| "the prolog could not tell all of the job's GPUs".to_owned());
     GpuMap { targets: state.gpus.iter().map(target).collect(), uncertain }
+}
+
+/// What the prolog read of the GPUs; of another boot it says nothing.
+fn counters_at_start(site: &Site, state: &JobState) -> Vec<SeenGpu> {
+    let of_gpu = |gpu: &gpuward_core::model::JobGpu| {
+        // The counters are the whole GPU's.
+        let uuid = gpu.parent_uuid.clone().or_else(|| gpu.uuid.clone())?;
+        Some(SeenGpu::of_counters(uuid, state.start_boottime_ns, gpu.counters.clone()))
+    };
+    let gpus = state.gpus.iter().filter(|_| state.boot_id == site.boot_id);
+    gpus.filter_map(of_gpu).collect()
 }
 
 fn write(site: &Site, job_id: JobId, state: Option<&JobState>, end: &Snapshot) {

@@ -21,7 +21,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         return (Outcome::Pass, Box::new(|| {}));
     }
     let map = ground.job_gpus(site);
-    let mut look = look(site, ground, map, deadline);
+    let mut look = look(site, ground, map, deadline, Vec::new());
     let Judged { outcome, comments, entry } = judge(site, &mut look, start_boottime_ns);
     let refused = outcome != Outcome::Pass;
     let saved = JobFiles::open(Path::new(&site.paths.run)).and_then(|files| match refused {

@@ -9,7 +9,7 @@ use crate::slurm::read_gres_conf;
 use crate::state::{Attempt, BootState, load_app_xids};
 use crate::{config, files, sysfs};
 use gpuward_core::health::{
-    ActedEcc, Case, Expected, Finding, History, Subject, evaluate, log_rules, silence,
+    ActedEcc, Case, Expected, Finding, History, SeenGpu, Subject, evaluate, log_rules, silence,
 };
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
@@ -115,8 +115,16 @@ fn is_inside_a_job() -> bool {
 
 /// Looks at the GPUs of `map`: the driver's answer before the deadline, the kernel log since the last look, and what
 /// the rules make of both.
-pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline) -> Look {
-    look_at(site, ground, map, (deadline, site.probe_deadline_ms), Depth::ForAJob)
+///
+/// `job_start` are the counters of the job's GPUs at its start, where the job is over.
+pub(super) fn look(
+    site: &Site,
+    ground: Ground,
+    map: GpuMap,
+    deadline: Deadline,
+    job_start: Vec<SeenGpu>,
+) -> Look {
+    look_at(site, ground, map, (deadline, site.probe_deadline_ms), Depth::ForAJob, job_start)
 }
 
 /// How much is read.
@@ -131,7 +139,14 @@ enum Depth {
 }
 
 /// `deadline` comes with its length in milliseconds, for the report.
-fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), depth: Depth) -> Look {
+fn look_at(
+    site: &Site,
+    ground: Ground,
+    map: GpuMap,
+    deadline: (Deadline, u64),
+    depth: Depth,
+    job_start: Vec<SeenGpu>,
+) -> Look {
     let (deadline, deadline_ms) = deadline;
     let lock = take_lock(site, deadline);
     let before = BootState::load(Path::new(&site.paths.run), &site.boot_id);
@@ -169,6 +184,7 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
         acted_ecc: before.acted_ecc.clone(),
         seen: before.seen.clone(),
         app_xids: load_app_xids(Path::new(&site.paths.state), unix_ms()),
+        job_start,
     };
     let findings = evaluate(&Case {
         snapshot: &snapshot,
@@ -296,7 +312,7 @@ const LEISURE_MS: u64 = 10_000;
 fn whole_node(site: &Site, deadline_ms: u64, depth: Depth) -> Look {
     let mut ground = Ground::read(site);
     let map = ground.all_gpus(site);
-    let mut look = look_at(site, ground, map, (Deadline::in_ms(deadline_ms), deadline_ms), depth);
+    let mut look = look_at(site, ground, map, (Deadline::in_ms(deadline_ms), deadline_ms), depth, Vec::new());
     look.remember(site);
     look.came_to_a_verdict();
     look.answer.settle();

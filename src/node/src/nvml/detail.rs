@@ -102,15 +102,8 @@ pub mod field {
     pub const THROTTLE_POWER_BRAKE: u32 = 253;
 }
 
-const FIELDS: [u32; 7] = [
-    field::THROTTLE_POWER,
-    field::THROTTLE_THERMAL,
-    field::MEMORY_TEMP,
-    field::C2C_LINKS,
-    field::THROTTLE_SW_THERMAL,
-    field::THROTTLE_HW_THERMAL,
-    field::THROTTLE_POWER_BRAKE,
-];
+const FIELDS: [u32; 4] =
+    [field::THROTTLE_POWER, field::THROTTLE_THERMAL, field::MEMORY_TEMP, field::C2C_LINKS];
 
 /// A number that has to fit into 32 bits.
 fn small(number: u64) -> Reading<u32> {
@@ -187,6 +180,7 @@ fn temp(device: &Device<'_>, fields: &Fields) -> TempReading {
         memory_max_c: threshold(TemperatureThreshold::MemoryMax),
         gpu_max_c: threshold(TemperatureThreshold::GpuMax),
         tlimit_c: all(raw::fields(device, field::TLIMIT.map(|id| (id, 0)))),
+        margin_c: raw::margin_temperature(device),
     }
 }
 
@@ -204,9 +198,6 @@ fn clocks(device: &Device<'_>, fields: &Fields) -> ClockReading {
         event_reasons: raw::event_reasons(device),
         throttle_power_ns: fields.get(field::THROTTLE_POWER),
         throttle_thermal_ns: fields.get(field::THROTTLE_THERMAL),
-        throttle_sw_thermal_ns: fields.get(field::THROTTLE_SW_THERMAL),
-        throttle_hw_thermal_ns: fields.get(field::THROTTLE_HW_THERMAL),
-        throttle_power_brake_ns: fields.get(field::THROTTLE_POWER_BRAKE),
     }
 }
 
@@ -228,6 +219,7 @@ fn ecc(device: &Device<'_>) -> EccReading {
             retired(RetirementCause::DoubleBitEccError),
         ]),
         retire_pending: reading(device.are_pages_pending_retired()),
+        repair_pending: raw::repair_pending(device),
     }
 }
 

@@ -8,7 +8,8 @@ use gpuward_core::model::detail::FabricReading;
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlEccSramErrorStatus_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfoV_t,
-    nvmlPciInfo_t, nvmlReturn_t, nvmlRowRemapperHistogramValues_t, nvmlValueType_t,
+    nvmlMarginTemperature_v1_t, nvmlPciInfo_t, nvmlRepairStatus_v1_t, nvmlReturn_t,
+    nvmlRowRemapperHistogramValues_t, nvmlValueType_t,
 };
 use std::ffi::c_uint;
 use std::mem::MaybeUninit;
@@ -37,6 +38,10 @@ unsafe impl Plain for nvmlGpuFabricInfo_t {}
 unsafe impl Plain for nvmlGpuFabricInfoV_t {}
 // SAFETY: integers and arrays of them only.
 unsafe impl Plain for nvmlPciInfo_t {}
+// SAFETY: integers only.
+unsafe impl Plain for nvmlMarginTemperature_v1_t {}
+// SAFETY: integers only.
+unsafe impl Plain for nvmlRepairStatus_v1_t {}
 // SAFETY: integers and a union of numbers.
 unsafe impl Plain for nvmlFieldValue_t {}
 
@@ -130,6 +135,22 @@ pub fn sram_errors(device: &Device<'_>) -> (Reading<u64>, Reading<bool>) {
     let read = get(device, &device.nvml().lib().nvmlDeviceGetSramEccErrorStatus, status);
     let sum = read.map(|status| status.aggregateUncParity.saturating_add(status.aggregateUncSecDed));
     (sum, read.map(|status| status.bThresholdExceeded != 0))
+}
+
+/// How far the core is below its limit, on the scale of the fields 193 to 196.
+pub fn margin_temperature(device: &Device<'_>) -> Reading<i64> {
+    let mut margin: nvmlMarginTemperature_v1_t = zeroed();
+    margin.version = version_of::<nvmlMarginTemperature_v1_t>(1);
+    let read = get(device, &device.nvml().lib().nvmlDeviceGetMarginTemperature, margin);
+    read.map(|margin| i64::from(margin.marginTemperature))
+}
+
+/// Whether a repair of a memory channel, and of a TPC, waits for a reset.
+pub fn repair_pending(device: &Device<'_>) -> Reading<[bool; 2]> {
+    let mut status: nvmlRepairStatus_v1_t = zeroed();
+    status.version = version_of::<nvmlRepairStatus_v1_t>(1);
+    let read = get(device, &device.nvml().lib().nvmlDeviceGetRepairStatus, status);
+    read.map(|status| [status.bChannelRepairPending != 0, status.bTpcRepairPending != 0])
 }
 
 /// Fabric state: version 3 of the struct, else 2, else the oldest call.

@@ -11,8 +11,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 use std::time::{Duration, Instant};
 
-/// Field ids of nvml.h that are the same in every driver (nvml.h API 13; facts on the renumbering at 580.82: these did
-/// not move).
+/// Field ids of nvml.h that are the same in every driver (nvml.h API 13: the renumbering at 580.82 did not move them).
 mod field {
     pub const ECC_VOLATILE_CORR: u32 = 3;
     pub const ECC_VOLATILE_UNCORR: u32 = 4;
@@ -26,7 +25,7 @@ mod field {
     pub const REMAP_FAILED: u32 = 145;
     pub const RECOVERY_ACTION: u32 = 230;
     /// All that a prolog needs, for one call of the driver.
-    pub const ALL: [u32; 14] = [
+    pub const ALL: [u32; 17] = [
         ECC_VOLATILE_CORR,
         ECC_VOLATILE_UNCORR,
         ECC_AGGREGATE_CORR,
@@ -41,6 +40,9 @@ mod field {
         super::detail::field::MEMORY_TEMP,
         super::detail::field::POWER_LIMIT_DEFAULT,
         super::detail::field::POWER_LIMIT_ENFORCED,
+        super::detail::field::THROTTLE_SW_THERMAL,
+        super::detail::field::THROTTLE_HW_THERMAL,
+        super::detail::field::THROTTLE_POWER_BRAKE,
     ];
 }
 
@@ -129,6 +131,9 @@ fn of_whole_gpu(device: &Device<'_>, pci: Option<PciAddress>) -> GpuReading {
             remapped_uncorr: fields.get(field::REMAPPED_UNCORR),
             remapped_corr: fields.get(field::REMAPPED_CORR),
             pcie_replay: fields.get(field::PCIE_REPLAY),
+            throttle_sw_thermal_ns: fields.get(detail::field::THROTTLE_SW_THERMAL),
+            throttle_hw_thermal_ns: fields.get(detail::field::THROTTLE_HW_THERMAL),
+            throttle_power_brake_ns: fields.get(detail::field::THROTTLE_POWER_BRAKE),
         },
         remap_pending: fields.get(field::REMAP_PENDING).map(|flag| flag != 0),
         remap_failed: fields.get(field::REMAP_FAILED).map(|flag| flag != 0),

@@ -74,6 +74,10 @@ pub enum Need {
     PcieX16,
     /// A GSP.
     Gsp,
+    /// Page retirement.
+    Retired,
+    /// Application clocks.
+    AppClocks,
 }
 
 impl Need {
@@ -94,6 +98,8 @@ impl Need {
             Self::Recovery => gpu.recovery_action.is_some(),
             Self::PcieX16 => gpu.pcie.width == 16,
             Self::Gsp => gpu.gsp == Some(true),
+            Self::Retired => gpu.retired.is_some(),
+            Self::AppClocks => gpu.clocks.app_default_mhz.is_some(),
         }
     }
 }

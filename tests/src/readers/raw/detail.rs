@@ -4,7 +4,7 @@
 use super::gpu::{address, fields, of_code, parsed, reading, unsigned};
 use super::{
     ARGUMENT_VERSION_MISMATCH, Device, FUNCTION_NOT_FOUND, FabricV1, FabricV2, FabricV3, Gpm,
-    INVALID_ARGUMENT, Memory, Nvml, Process, Sram, version_word,
+    INVALID_ARGUMENT, Margin, Memory, Nvml, Process, Repair, Sram, version_word,
 };
 use gpuward_core::model::detail::{
     BoardReading, ClockReading, EccReading, FabricReading, GpuDetail, LinkEnd, MemoryReading,
@@ -21,15 +21,14 @@ const BYTES_PER_MIB: u64 = 1024 * 1024;
 /// NVML_VALUE_NOT_AVAILABLE.
 const NOT_AVAILABLE: u64 = u64::MAX;
 
-/// Everything but the peers. `throttle` are the fields of the three throttle times that moved.
-pub(super) fn read(nvml: &Nvml, device: Device, throttle: [u32; 3]) -> GpuDetail {
-    Gpu { nvml, device, throttle }.detail()
+/// Everything but the peers.
+pub(super) fn read(nvml: &Nvml, device: Device) -> GpuDetail {
+    Gpu { nvml, device }.detail()
 }
 
 struct Gpu<'a> {
     nvml: &'a Nvml,
     device: Device,
-    throttle: [u32; 3],
 }
 
 /// Reads a function of the table on this GPU.
@@ -128,14 +127,19 @@ impl Gpu<'_> {
             memory_max_c: limit(2),
             gpu_max_c: limit(3),
             tlimit_c: together(margins.map(unsigned)),
+            margin_c: self.margin(),
         }
+    }
+
+    fn margin(&self) -> Reading<i64> {
+        let asked = Margin { version: version_word::<Margin>(1), celsius: 0 };
+        let margin = Nvml::one_from(self.nvml.0.nvmlDeviceGetMarginTemperature, self.device, asked);
+        reading(margin).map(|margin| margin.celsius.into())
     }
 
     fn clocks(&self) -> ClockReading {
         // nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video.
-        let [sw_heat, hw_heat, brake] = self.throttle;
-        let times = [(74, 0), (75, 0), (sw_heat, 0), (hw_heat, 0), (brake, 0)];
-        let [power, thermal, sw_heat, hw_heat, brake] = fields(self.nvml, self.device, times).map(unsigned);
+        let [power, thermal] = fields(self.nvml, self.device, [(74, 0), (75, 0)]).map(unsigned);
         ClockReading {
             now_mhz: together([0, 1, 2, 3].map(|kind| ask!(self.of.nvmlDeviceGetClockInfo, kind))),
             max_mhz: together([0, 1, 2, 3].map(|kind| ask!(self.of.nvmlDeviceGetMaxClockInfo, kind))),
@@ -148,9 +152,6 @@ impl Gpu<'_> {
             event_reasons: self.event_reasons(),
             throttle_power_ns: power,
             throttle_thermal_ns: thermal,
-            throttle_sw_thermal_ns: sw_heat,
-            throttle_hw_thermal_ns: hw_heat,
-            throttle_power_brake_ns: brake,
         }
     }
 
@@ -167,6 +168,8 @@ impl Gpu<'_> {
         let asked = Sram { version: version_word::<Sram>(1), ..Sram::default() };
         let sram = reading(Nvml::one_from(self.nvml.0.nvmlDeviceGetSramEccErrorStatus, self.device, asked));
         let histogram = ask!(self.one.nvmlDeviceGetRowRemapperHistogram);
+        let asked = Repair { version: version_word::<Repair>(1), ..Repair::default() };
+        let repair = reading(Nvml::one_from(self.nvml.0.nvmlDeviceGetRepairStatus, self.device, asked));
         // nvmlPageRetirementCause_t: 0 single-bit errors, 1 double-bit ones.
         let retired = [0, 1].map(|cause| reading(self.nvml.retired_pages(self.device, cause)));
         EccReading {
@@ -180,6 +183,7 @@ impl Gpu<'_> {
                 .map(|banks| [banks.max, banks.high, banks.partial, banks.low, banks.none]),
             retired_pages: together(retired),
             retire_pending: ask!(self.one.nvmlDeviceGetRetiredPagesPendingStatus).map(|state| state == 1),
+            repair_pending: repair.map(|repair| [repair.channel == 1, repair.tpc == 1]),
         }
     }
 

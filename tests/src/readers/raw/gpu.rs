@@ -88,8 +88,8 @@ fn one(nvml: &Nvml, place: usize, address: PciAddress, throttle: [u32; 3], say: 
     let tell = |part| drop(say.send((place, part)));
     match nvml.open(&address.to_string()) {
         Ok(device) => {
-            tell(Part::Reading(gpu(nvml, device, address).into()));
-            tell(Part::Detail(detail::read(nvml, device, throttle).into()));
+            tell(Part::Reading(gpu(nvml, device, address, throttle).into()));
+            tell(Part::Detail(detail::read(nvml, device).into()));
         }
         Err(code) => {
             let reading = GpuReading { handle: of_code(code), ..GpuReading::default() };
@@ -132,8 +132,10 @@ fn peers(nvml: &Nvml, own: (PciAddress, Device), all: &[Option<(PciAddress, Devi
 /// Field ids of what is always read (nvml.h, NVML_FI_DEV_...).
 const ECC_AND_REST: [u32; 11] = [4, 3, 6, 5, 83, 94, 143, 142, 144, 145, 230];
 
-fn gpu(nvml: &Nvml, device: Device, address: PciAddress) -> GpuReading {
+/// `throttle` are the fields of the three throttle times that moved.
+fn gpu(nvml: &Nvml, device: Device, address: PciAddress, throttle: [u32; 3]) -> GpuReading {
     let functions = &nvml.0;
+    let [sw_heat, hw_heat, brake] = fields(nvml, device, throttle.map(|id| (id, 0))).map(unsigned);
     let [volatile_uncorr, volatile_corr, aggregate_uncorr, aggregate_corr, energy, replay, rest @ ..] =
         fields(nvml, device, ECC_AND_REST.map(|id| (id, 0)));
     let [remapped_uncorr, remapped_corr, pending, failed, action] = rest;
@@ -160,6 +162,9 @@ fn gpu(nvml: &Nvml, device: Device, address: PciAddress) -> GpuReading {
             remapped_uncorr: unsigned(remapped_uncorr),
             remapped_corr: unsigned(remapped_corr),
             pcie_replay: unsigned(replay),
+            throttle_sw_thermal_ns: sw_heat,
+            throttle_hw_thermal_ns: hw_heat,
+            throttle_power_brake_ns: brake,
         },
         remap_pending: unsigned(pending).map(|flag: u32| flag == 1),
         remap_failed: unsigned(failed).map(|flag: u32| flag == 1),
