@@ -6,12 +6,15 @@
 pub mod codes;
 mod driver;
 mod expected;
+mod fabric;
 pub mod finding;
 mod gpu_set;
 mod handle;
 mod history;
 mod limits;
 mod memory;
+mod nvlink;
+mod pcie;
 mod recovery;
 pub mod silence;
 pub mod xid;
@@ -19,7 +22,7 @@ mod xid_rule;
 
 pub use expected::{Expected, KnownGpu};
 pub use finding::{Finding, Remedy, Severity, Subject};
-pub use history::{ActedEcc, History, SeenGpu, SilentMark};
+pub use history::{ActedEcc, History, SeenGpu, SeenLinks, SilentMark};
 pub use limits::Limits;
 
 use crate::model::Snapshot;
@@ -53,6 +56,7 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = driver::judge(case.snapshot);
     findings.extend(gpu_set::judge(case.snapshot, case.expected));
     findings.extend(silence::judge(case));
+    findings.extend(nvlink::judge(case));
     for gpu in case.snapshot.gpus.iter().filter(|_| case.gpu_map_certain) {
         findings.extend(judge_gpu(case, gpu));
     }
@@ -65,6 +69,7 @@ fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge_gpu(case, gpu));
+    findings.extend(pcie::judge_gpu(case, gpu));
     findings
 }
 

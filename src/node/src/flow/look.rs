@@ -140,7 +140,9 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
     host.kernel_log = read_log(site, &mut boot, deadline);
     let sysfs = Path::new(&site.paths.sysfs);
     sysfs::complete(&mut host, sysfs);
-    host.layout = (depth == Depth::AtLeisure).then(|| sysfs::read_layout(sysfs));
+    if depth == Depth::AtLeisure {
+        sysfs::complete_at_leisure(&mut host, sysfs);
+    }
     let mut answer = match watch {
         Ok(watch) => watch.finish(deadline, deadline_ms),
         Err(outcome) => Answer::nothing(outcome),

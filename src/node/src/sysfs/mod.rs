@@ -1,8 +1,7 @@
 //! What sysfs and procfs say about the driver and its GPUs, without asking the driver.
 
 mod layout;
-
-pub use layout::read_layout;
+mod links;
 
 use crate::EdgeError;
 use crate::files::read_text;
@@ -24,6 +23,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
         module_version: module_version(sysfs, procfs),
         pci_gpus: Reading::NotRead,
         driver_gpus: driver_gpus(procfs),
+        fabric_manager: Reading::NotRead,
         kernel_log: Reading::NotRead,
         layout: None,
     }
@@ -44,6 +44,15 @@ pub fn complete(host: &mut HostReading, sysfs: &Path) {
         gpu.port_link = fs::canonicalize(&device)
             .map_or_else(|_| PciLink::default(), |real| layout::link(&real.join("..")));
     }
+}
+
+/// Reads what only a look at leisure wants: the layout of the machine, the kernel's PCIe error counts, the fabric manager.
+pub fn complete_at_leisure(host: &mut HostReading, sysfs: &Path) {
+    for gpu in &mut host.driver_gpus {
+        gpu.aer = links::aer(&sysfs.join("bus/pci/devices").join(gpu.pci.to_string()));
+    }
+    host.fabric_manager = links::fabric_manager(sysfs);
+    host.layout = Some(layout::read_layout(sysfs));
 }
 
 /// The kernel's boot id; empty where it cannot be read.
@@ -145,6 +154,7 @@ fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
         local_cpus: None,
         link: PciLink::default(),
         port_link: PciLink::default(),
+        aer: Reading::NotRead,
     }
 }
 
