@@ -249,10 +249,13 @@ fn a_prolog_refuses_a_gpu_whose_fabric_is_degraded_and_no_other() {
     let bench = bench("hgx-h100");
     fault(&bench, "fabric-degraded", 3);
     assert_eq!(check(&bench), [of("FABRIC", Severity::Fail, 3)]);
-    assert_eq!(bench.prolog(7, "0,1").code, Some(0), "{}", bench.node.log());
-    assert_ne!(bench.prolog(8, "3").code, Some(0), "{}", bench.node.log());
+    // Slurm counts by device file.
+    let [sick, fine, other] = [3, 0, 1].map(|slot| bench.node.minor(slot));
+    assert_eq!(bench.prolog(7, &format!("{fine},{other}")).code, Some(0), "{}", bench.node.log());
+    assert_ne!(bench.prolog(8, &sick.to_string()).code, Some(0), "{}", bench.node.log());
     let calls = bench.scontrol_calls().join("\n");
-    assert!(calls.contains("gpuward:FABRIC GPU3") && calls.contains("degraded bandwidth"), "{calls}");
+    let told = format!("gpuward:FABRIC GPU{sick} {} ", bench.node.pci(3));
+    assert!(calls.contains(&told) && calls.contains("degraded bandwidth"), "{calls}");
 }
 
 #[test]
