@@ -150,7 +150,7 @@ impl SeenGpu {
         if now.boottime_ns.saturating_sub(self.boottime_ns) < RESAMPLE_NS {
             self.links = self.links.take().or(now.links);
         } else {
-            let links = now.links.or(self.links.take());
+            let links = now.links.or_else(|| self.links.take());
             *self = SeenGpu { links, ..now };
         }
         self.fabric_waits_since_ns = waits_since_ns;

@@ -6,13 +6,15 @@ use gpuward_core::model::Reading;
 use std::fs;
 use std::path::Path;
 
-/// The kernel's counts of a GPU and of the port above it, where both or the only one of them that is there have any.
-///
-/// A port whose counts cannot be read is left out: in a virtual machine there is none.
+/// The kernel's counts of a GPU and of the port above it together. A port whose counts cannot be read is left out: in a
+/// virtual machine there is none.
 pub(super) fn aer(device: &Path) -> Reading<[u64; 3]> {
-    let Some(own) = totals(device) else { return Reading::NotSupported };
+    let Some(mut counts) = totals(device) else { return Reading::NotSupported };
     let port = fs::canonicalize(device).ok().and_then(|real| totals(&real.join("..")));
-    Reading::Value(port.map_or(own, |port| [0, 1, 2].map(|kind| own[kind].saturating_add(port[kind]))))
+    for (count, of_port) in counts.iter_mut().zip(port.unwrap_or_default()) {
+        *count = count.saturating_add(of_port);
+    }
+    Reading::Value(counts)
 }
 
 /// Correctable, non-fatal, fatal. The kernel writes a line for each kind of error and their total (Linux,
