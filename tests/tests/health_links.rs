@@ -172,7 +172,7 @@ fn pcie_errors_that_the_kernel_counts_are_told_of_their_gpu() {
 fn a_small_bar1_is_told_where_it_was_large() {
     let bench = bench("l40s-pcie");
     let known = learned(&bench);
-    fault(&bench, "bar1-small", 0);
+    fault(&bench, "pcie-bar1-small", 0);
     assert_eq!(judged_file(&bench, known), [of("BAR1", Severity::Fail, 0)]);
     assert_eq!(judged_file(&bench, Expected::default()), []);
 }
