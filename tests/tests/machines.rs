@@ -216,6 +216,26 @@ fn drivers_on_both_sides_of_the_renumbering_say_the_same() {
     assert_eq!(times, [53, 54, 55].map(Reading::Value));
 }
 
+/// Each version of NVLink has counters of its own; a number that is another's shows.
+#[test]
+fn errors_of_links_are_read_alike_before_nvlink_5_and_from_it_on() {
+    let errors = r#"[{ link = 3, replay = 1, recovery = 2, crc_flit = 3, packets = [11, 12, 13, 14, 15, 16, 17, 18, 19, 20],
+        ber = [[1, 6], [2, 15], [3, 40]] }]"#;
+    let script = format!("set = [{{ field = \"nvlink.errors\", value = {} }}]\n", errors.replace('\n', " "));
+    let mut found = Vec::new();
+    for (name, before, from_5_on) in [
+        ("hgx-h100", Reading::Value([1, 2, 3]), [Reading::NotSupported; 2]),
+        ("hgx-b200", Reading::NotSupported, [[18, 19], [0x20f, 0x328]].map(Reading::Value)),
+    ] {
+        let still = Still::new(name);
+        let View { file, raw, .. } = still.view(&script, false);
+        found.extend(differ(name, ("probe", &file.snapshot), ("raw", &raw)));
+        let link = &file.snapshot.gpus[1].reading.detail.as_ref().unwrap().nvlinks[3];
+        assert_eq!((link.errors, [link.recoveries, link.error_rates]), (before, from_5_on), "{name}");
+    }
+    none(found);
+}
+
 #[test]
 fn a_driver_that_does_not_start_is_told_alike() {
     let without_library = Still::new("l40s-pcie");

@@ -24,12 +24,17 @@ pub fn of_snapshot(file: &SnapshotFile) -> Result<Imported, String> {
     let layout = snapshot.host.layout.as_ref().ok_or("the layout of the machine was not read")?;
     let mut notes = Vec::new();
     let mut pci = PciTree::of(layout)?;
-    let gpus: Vec<Gpu> = snapshot
+    let mut gpus: Vec<Gpu> = snapshot
         .gpus
         .iter()
         .enumerate()
         .map(|(slot, gpu)| gpu_of(slot, gpu, snapshot.boottime_ns, &pci, &mut notes))
         .collect::<Result<_, String>>()?;
+    for gpu in &mut gpus {
+        // Told of the GPU and its port together.
+        let known = snapshot.host.driver_gpus.iter().find(|known| address(known.pci) == gpu.pci);
+        gpu.pcie.aer = known.map_or([0; 3], |known| or_zero(&known.aer));
+    }
     pci.add_unseen_switches(&gpus);
     let machine = Machine {
         name: file.node.clone(),
@@ -60,6 +65,7 @@ fn driver(file: &SnapshotFile, notes: &mut Vec<String>) -> Driver {
         version,
         cuda: nvml.map_or(0, |major| major * 1000),
         loaded: host.module_loaded.value() != Some(&false),
+        fabric_manager: host.fabric_manager.value().copied(),
         missing_symbols: missing_symbols(file),
         ..Driver::default()
     }
@@ -448,9 +454,15 @@ fn nvlink(links: &[NvLinkReading]) -> NvLink {
         ends.entry(end).or_default().push(link.link);
     }
     let errors = |link: &NvLinkReading| {
-        let [replay, recovery, crc_flit] = value(&link.errors)?;
-        let any = replay + recovery + crc_flit > 0;
-        any.then(|| LinkErrors { link: link.link, replay, recovery, crc_flit, ..LinkErrors::default() })
+        let [replay, recovery, crc_flit] = or_zero(&link.errors);
+        let mut errors = LinkErrors { link: link.link, replay, recovery, crc_flit, ..LinkErrors::default() };
+        // Of the fields 206 to 215 the eighth and the ninth.
+        errors.packets[7..9].copy_from_slice(&or_zero(&link.recoveries));
+        for (ber, rate) in errors.ber[1..].iter_mut().zip(or_zero(&link.error_rates)) {
+            let [exponent, mantissa, ..] = rate.to_le_bytes();
+            *ber = [mantissa & 0xf, exponent];
+        }
+        (errors != LinkErrors { link: link.link, ..LinkErrors::default() }).then_some(errors)
     };
     let speed = links.iter().filter_map(|link| value(&link.speed_mbps)).max();
     NvLink {

@@ -49,6 +49,8 @@ pub fn blank(gpu: &mut GpuReading) {
         link.end = Reading::NotRead;
         link.speed_mbps = Reading::NotRead;
         link.errors = Reading::NotRead;
+        link.recoveries = Reading::NotRead;
+        link.error_rates = Reading::NotRead;
     }
 }
 
@@ -270,6 +272,8 @@ fn nvlinks(device: &Device<'_>) -> Vec<NvLinkReading> {
             end: Reading::NotRead,
             end_pci: parsed(wrapped.remote_pci_info().map(|pci| pci.bus_id)),
             errors: Reading::NotRead,
+            recoveries: Reading::NotRead,
+            error_rates: Reading::NotRead,
         });
     }
     links

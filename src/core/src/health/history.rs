@@ -38,8 +38,7 @@ impl History {
         let mut seen = self.seen.clone();
         for now in snapshot.gpus.iter().filter_map(|gpu| SeenGpu::of(gpu, snapshot)) {
             match seen.iter_mut().find(|before| before.uuid == now.uuid) {
-                Some(before) if now.boottime_ns.saturating_sub(before.boottime_ns) < RESAMPLE_NS => {}
-                Some(before) => *before = now.keeping(before),
+                Some(before) => before.follow(now),
                 None => seen.push(now),
             }
         }
@@ -79,15 +78,9 @@ pub struct SeenGpu {
     pub boottime_ns: u64,
     /// The counters then.
     pub counters: Counters,
-    /// DL replays, recoveries, flit CRC errors of all NVLinks together.
-    #[serde(default)]
-    pub nvlink_errors: Reading<[u64; 3]>,
     /// Clock event bits, for those that must be seen twice.
     #[serde(default)]
     pub event_reasons: Reading<u64>,
-    /// AER totals of the GPU and of the port above it: correctable, non-fatal, fatal.
-    #[serde(default)]
-    pub aer: Reading<[u64; 3]>,
     /// Whether nothing ran on it.
     #[serde(default)]
     pub idle: Reading<bool>,
@@ -97,6 +90,57 @@ pub struct SeenGpu {
     /// SM clock under load, percent of the siblings' median and of the default application clock.
     #[serde(default)]
     pub clock_pct: [Reading<u64>; 2],
+    /// Since which look the GPU has waited for the NVLink fabric; 0 where it does not.
+    #[serde(default)]
+    pub fabric_waits_since_ns: Reading<u64>,
+    /// Counters of its links at the last look that read them.
+    #[serde(default)]
+    pub links: Option<SeenLinks>,
+}
+
+/// Error counters of a GPU's links, which only a look at leisure reads.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SeenLinks {
+    /// When, CLOCK_BOOTTIME nanoseconds.
+    pub boottime_ns: u64,
+    /// DL replays, recoveries, flit CRC errors of all NVLinks together.
+    pub nvlink_errors: Reading<[u64; 3]>,
+    /// Recoveries of all NVLinks together that failed.
+    pub nvlink_not_recovered: Reading<u64>,
+    /// AER totals of the GPU and of the port above it: correctable, non-fatal, fatal.
+    pub aer: Reading<[u64; 3]>,
+}
+
+impl SeenLinks {
+    /// What this look read of a GPU; nothing where it read none of it.
+    pub(super) fn of(gpu: &ProbedGpu, snapshot: &Snapshot) -> Option<SeenLinks> {
+        let links = gpu.reading.detail.as_deref().map_or(&[][..], |detail| detail.nvlinks.as_slice());
+        let not_recovered = sum(links.iter().map(|link| link.recoveries.map(|[_, failed]| [failed])));
+        let of_host = snapshot.host.driver_gpus.iter().find(|known| Some(known.pci) == gpu.pci());
+        let seen = SeenLinks {
+            boottime_ns: snapshot.boottime_ns,
+            nvlink_errors: sum(links.iter().map(|link| link.errors)).map_or(Reading::NotRead, Reading::Value),
+            nvlink_not_recovered: not_recovered.map_or(Reading::NotRead, |[sum]| Reading::Value(sum)),
+            aer: of_host.map_or(Reading::NotRead, |known| known.aer),
+        };
+        let any = seen.nvlink_errors.value().is_some()
+            || seen.nvlink_not_recovered.value().is_some()
+            || seen.aer.value().is_some();
+        any.then_some(seen)
+    }
+}
+
+/// Counters of all links together. Nothing where one link does not tell: it would look as if errors had come, once it
+/// tells again.
+fn sum<const N: usize>(links: impl Iterator<Item = Reading<[u64; N]>>) -> Option<[u64; N]> {
+    let mut sum: Option<[u64; N]> = None;
+    for link in links {
+        let link = *link.value()?;
+        let so_far = sum.get_or_insert([0; N]);
+        so_far.iter_mut().zip(link).for_each(|(sum, count)| *sum = sum.saturating_add(count));
+    }
+    sum
 }
 
 impl SeenGpu {
@@ -106,9 +150,9 @@ impl SeenGpu {
             uuid,
             boottime_ns,
             counters,
-            nvlink_errors: Reading::NotRead,
             event_reasons: Reading::NotRead,
-            aer: Reading::NotRead,
+            fabric_waits_since_ns: Reading::NotRead,
+            links: None,
             idle: Reading::NotRead,
             temp_c: Reading::NotRead,
             clock_pct: [Reading::NotRead; 2],
@@ -133,22 +177,36 @@ impl SeenGpu {
     /// What this look showed of a GPU; nothing where it did not say who it is.
     fn of(gpu: &ProbedGpu, snapshot: &Snapshot) -> Option<SeenGpu> {
         let detail = gpu.reading.detail.as_deref();
-        let links = detail.map_or(&[][..], |detail| detail.nvlinks.as_slice());
-        let each: Vec<[u64; 3]> = links.iter().filter_map(|link| link.errors.value().copied()).collect();
-        let sum = each
-            .iter()
-            .fold([0; 3], |sum: [u64; 3], link| [sum[0] + link[0], sum[1] + link[1], sum[2] + link[2]]);
         Some(SeenGpu {
             uuid: gpu.reading.uuid.value()?.clone(),
             boottime_ns: snapshot.boottime_ns,
             counters: gpu.reading.counters.clone(),
-            nvlink_errors: if each.is_empty() { Reading::NotRead } else { Reading::Value(sum) },
             event_reasons: detail.map_or(Reading::NotRead, |detail| detail.clocks.event_reasons),
-            aer: Reading::NotRead,
             idle: load::idle(gpu),
             temp_c: gpu.reading.temp_c,
             clock_pct: [load::of_siblings_pct(snapshot, gpu), load::of_default_pct(gpu)]
                 .map(|share| share.map_or(Reading::NotRead, Reading::Value)),
+            fabric_waits_since_ns: detail.map_or(Reading::NotRead, |detail| {
+                let fabric = detail.fabric.clone();
+                fabric.map(|fabric| if fabric.waits() { snapshot.boottime_ns } else { 0 })
+            }),
+            links: SeenLinks::of(gpu, snapshot),
         })
+    }
+
+    /// Takes over a later look at the same GPU. Most looks do not read everything: what they do not read stays.
+    fn follow(&mut self, now: SeenGpu) {
+        let waits_since_ns = match (self.fabric_waits_since_ns, now.fabric_waits_since_ns) {
+            (Reading::Value(since), Reading::Value(again)) if since > 0 && again > 0 => Reading::Value(since),
+            (_, Reading::Value(since)) => Reading::Value(since),
+            (before, _) => before,
+        };
+        if now.boottime_ns.saturating_sub(self.boottime_ns) < RESAMPLE_NS {
+            self.links = self.links.take().or(now.links);
+        } else {
+            let links = now.links.clone().or_else(|| self.links.take());
+            *self = SeenGpu { links, ..now.keeping(self) };
+        }
+        self.fabric_waits_since_ns = waits_since_ns;
     }
 }

@@ -25,6 +25,12 @@ pub struct Limits {
     pub ecc_corr_per_s: u64,
     /// Corrected ECC errors in the life of the board that are worth a line (gcm).
     pub ecc_corr_total: u64,
+    /// How many times the limit of PCIe replays a link must repeat to be called faulty and not only noisy. 10 is ours.
+    pub pcie_replay_fail_times: u64,
+    /// Corrected PCIe errors in an hour that the kernel may count for a GPU and its port. 1000 is ours.
+    pub pcie_aer_corrected_per_hour: u64,
+    /// How long after boot a GPU may wait for the NVLink fabric, seconds. 5 minutes are ours.
+    pub fabric_wait_s: u64,
     /// How far apart two silent looks at the same GPU must be to count as a finding; from `[probe] silent_recheck_s`.
     #[serde(skip)]
     pub silent_recheck_s: u64,
@@ -41,6 +47,9 @@ impl Default for Limits {
             clock_low_pct: 80,
             ecc_corr_per_s: 1000,
             ecc_corr_total: 50_000_000,
+            pcie_replay_fail_times: 10,
+            pcie_aer_corrected_per_hour: 1000,
+            fabric_wait_s: 300,
             silent_recheck_s: 30,
         }
     }

@@ -8,6 +8,7 @@ mod clocks;
 pub mod codes;
 mod driver;
 mod expected;
+mod fabric;
 pub mod finding;
 mod gpu_set;
 mod handle;
@@ -19,7 +20,9 @@ mod load;
 pub mod log_rules;
 mod memory;
 mod modes;
+mod nvlink;
 pub mod overrides;
+mod pcie;
 mod power;
 mod recovery;
 mod repair;
@@ -29,7 +32,7 @@ pub mod xid;
 
 pub use expected::{Expected, KnownGpu};
 pub use finding::{Finding, Remedy, Severity, Subject};
-pub use history::{ActedEcc, History, SeenGpu, SilentMark};
+pub use history::{ActedEcc, History, SeenGpu, SeenLinks, SilentMark};
 pub use limits::Limits;
 
 use crate::model::Snapshot;
@@ -64,6 +67,7 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
     findings.extend(gpu_set::judge(case.snapshot, case.expected));
     findings.extend(log_rules::judge_node(case.snapshot, case.expected));
     findings.extend(silence::judge(case));
+    findings.extend(nvlink::judge(case));
     for gpu in case.snapshot.gpus.iter().filter(|_| case.gpu_map_certain) {
         findings.extend(judge_gpu(case, gpu));
     }
@@ -81,6 +85,7 @@ fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     findings.extend(clocks::judge_gpu(case, gpu));
     findings.extend(power::judge_gpu(case, gpu));
     findings.extend(modes::judge_gpu(case, gpu));
+    findings.extend(pcie::judge_gpu(case, gpu));
     findings
 }
 

@@ -213,8 +213,13 @@ readings! {
         end: Reading<LinkEnd>,
         /// Its PCI address.
         end_pci: Reading<PciAddress>,
-        /// DL replays, recoveries, flit CRC errors (fields 161, 162, 163).
+        /// DL replays, recoveries, flit CRC errors (fields 161, 162, 163); before NVLink 5.
         errors: Reading<[u64; 3]>,
+        /// Recoveries that succeeded and that failed (fields 213, 214); from NVLink 5 on.
+        recoveries: Reading<[u64; 2]>,
+        /// Bit error rates, effective and by symbol (fields 220, 222), as the driver encodes them: mantissa in bits 8 to
+        /// 11, negative exponent of ten in bits 0 to 7. From NVLink 5 on.
+        error_rates: Reading<[u64; 2]>,
     }
 
     /// NVLink fabric.
@@ -285,6 +290,13 @@ readings! {
         gpu_instance: Option<u32>,
         /// MIG compute instance.
         compute_instance: Option<u32>,
+    }
+}
+
+impl FabricReading {
+    /// Whether the GPU is not part of its fabric yet: not started, or in progress.
+    pub fn waits(&self) -> bool {
+        matches!(self.state, 1 | 2)
     }
 }
 

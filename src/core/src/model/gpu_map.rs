@@ -186,6 +186,7 @@ mod tests {
             local_cpus: None,
             link: Default::default(),
             port_link: Default::default(),
+            aer: Default::default(),
         };
         HostReading {
             pci_gpus: crate::model::Reading::Value((0..4).map(pci).collect()),

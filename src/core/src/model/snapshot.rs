@@ -38,6 +38,9 @@ pub struct HostReading {
     pub pci_gpus: Reading<Vec<PciAddress>>,
     /// The driver's list under /proc/driver/nvidia/gpus, by PCI address.
     pub driver_gpus: Vec<DriverGpu>,
+    /// Whether systemd runs the fabric manager; no value where systemd's control groups are not seen. Only where a look at
+    /// leisure read it.
+    pub fabric_manager: Reading<bool>,
     /// Whether the kernel log could be read.
     pub kernel_log: Reading<()>,
     /// The PCIe ports above each GPU: only where the kernel log says something about a port.
@@ -76,6 +79,10 @@ pub struct DriverGpu {
     /// The same as the port above sees it; nothing where there is no port, as in virtual machines.
     #[serde(default)]
     pub port_link: PciLink,
+    /// The kernel's count of PCIe errors (AER) of the GPU and of the port above it together: correctable, non-fatal, fatal.
+    /// Only where a look at leisure read it.
+    #[serde(default)]
+    pub aer: Reading<[u64; 3]>,
 }
 
 /// One GPU that the probe was asked about.

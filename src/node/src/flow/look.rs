@@ -165,7 +165,9 @@ fn look_at(
     if kernel_log::speaks_of_ports(&boot.log) {
         host.gpu_ports = sysfs::gpu_ports(sysfs, map.targets.iter().filter_map(|target| target.pci));
     }
-    host.layout = (depth == Depth::AtLeisure).then(|| sysfs::read_layout(sysfs));
+    if depth == Depth::AtLeisure {
+        sysfs::complete_at_leisure(&mut host, sysfs);
+    }
     let mut answer = match watch {
         Ok(watch) => watch.finish(deadline, deadline_ms),
         Err(outcome) => Answer::nothing(outcome),

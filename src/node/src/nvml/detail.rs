@@ -91,10 +91,9 @@ pub mod field {
     pub const THROTTLE_POWER: u32 = 74;
     pub const THROTTLE_THERMAL: u32 = 75;
     pub const MEMORY_TEMP: u32 = 82;
-    pub const NVLINK_REPLAY: u32 = 161;
-    pub const NVLINK_RECOVERY: u32 = 162;
-    pub const NVLINK_CRC: u32 = 163;
-    pub const NVLINK_SPEED: u32 = 164;
+    /// Of one link: speed; replays, recoveries, flit CRC errors; from NVLink 5 on recoveries that succeeded and that
+    /// failed, bit error rates, effective and by symbol.
+    pub const OF_NVLINK: [u32; 8] = [164, 161, 162, 163, 213, 214, 220, 222];
     pub const C2C_LINKS: u32 = 170;
     pub const TLIMIT: [u32; 4] = [193, 194, 195, 196];
     pub const THROTTLE_SW_THERMAL: u32 = 251;
@@ -247,9 +246,9 @@ fn nvlinks(device: &Device<'_>) -> Vec<NvLinkReading> {
 }
 
 fn nvlink(device: &Device<'_>, link: u32, up: Reading<bool>) -> NvLinkReading {
-    let wanted = [field::NVLINK_REPLAY, field::NVLINK_RECOVERY, field::NVLINK_CRC, field::NVLINK_SPEED];
-    let numbers = raw::fields(device, wanted.map(|id| (id, link)));
-    let [replay, recovery, crc, speed_mbps] = numbers.map(|number| number.and_then(unsigned));
+    let numbers = raw::fields(device, field::OF_NVLINK.map(|id| (id, link)));
+    let [speed_mbps, replay, recovery, crc, recovered, not_recovered, effective, symbol] =
+        numbers.map(|number| number.and_then(unsigned));
     let pci = device.link_wrapper_for(link).remote_pci_info().map(|info| info.bus_id);
     NvLinkReading {
         link,
@@ -264,6 +263,8 @@ fn nvlink(device: &Device<'_>, link: u32, up: Reading<bool>) -> NvLinkReading {
         }),
         end_pci: parsed(pci),
         errors: all([replay, recovery, crc]),
+        recoveries: all([recovered, not_recovered]),
+        error_rates: all([effective, symbol]),
     }
 }
 

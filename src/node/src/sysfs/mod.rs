@@ -1,8 +1,7 @@
 //! What sysfs and procfs say about the driver and its GPUs, without asking the driver.
 
 mod layout;
-
-pub use layout::read_layout;
+mod links;
 
 use crate::EdgeError;
 use crate::files::read_text;
@@ -24,6 +23,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
         module_version: module_version(sysfs, procfs),
         pci_gpus: Reading::NotRead,
         driver_gpus: driver_gpus(procfs),
+        fabric_manager: Reading::NotRead,
         kernel_log: Reading::NotRead,
         gpu_ports: Vec::new(),
         layout: None,
@@ -55,6 +55,15 @@ pub fn gpu_ports(sysfs: &Path, gpus: impl Iterator<Item = PciAddress>) -> Vec<Gp
         Some(GpuPorts { gpu, ports: names.filter(|port| *port != gpu).collect() })
     };
     gpus.filter_map(ports_of).collect()
+}
+
+/// Reads what only a look at leisure wants: the layout of the machine, the kernel's PCIe error counts, the fabric manager.
+pub fn complete_at_leisure(host: &mut HostReading, sysfs: &Path) {
+    for gpu in &mut host.driver_gpus {
+        gpu.aer = links::aer(&sysfs.join("bus/pci/devices").join(gpu.pci.to_string()));
+    }
+    host.fabric_manager = links::fabric_manager(sysfs);
+    host.layout = Some(layout::read_layout(sysfs));
 }
 
 /// The kernel's boot id; empty where it cannot be read.
@@ -156,6 +165,7 @@ fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
         local_cpus: None,
         link: PciLink::default(),
         port_link: PciLink::default(),
+        aer: Reading::NotRead,
     }
 }
 

@@ -81,10 +81,11 @@ pub extern "C" fn nvmlDeviceGetP2PStatus(
             return Err(Code::INVALID_ARGUMENT);
         }
         let near = common_ancestor(a.machine, left.under, right.under) <= Level::HostBridge;
+        let fine = left.p2p_status.or(right.p2p_status).unwrap_or(OK);
         status.put(match nvlink_joined(a.machine, left, right) {
-            true => OK,
+            true => fine,
             false if index == NVLINK => NOT_SUPPORTED,
-            false if near => OK,
+            false if near => fine,
             false => CHIPSET_NOT_SUPPORTED,
         })
     })

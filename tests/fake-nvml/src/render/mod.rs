@@ -35,7 +35,8 @@ impl Machine {
         let mut tree = Tree { root: whole, made: HashSet::new() };
         cpu::render(self, &mut tree)?;
         pci::render(self, &mut tree)?;
-        procfs::render(self, &mut tree)
+        procfs::render(self, &mut tree)?;
+        procfs::services(self, &mut tree)
     }
 }
 

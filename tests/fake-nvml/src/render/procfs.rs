@@ -1,4 +1,4 @@
-//! /proc: the driver's own files, modules, boot id, uptime.
+//! /proc: the driver's own files, modules, boot id, uptime. And /sys/fs/cgroup: whose service runs.
 
 use super::Tree;
 use crate::scenario::{Gpu, Isa, Machine, ScenarioError};
@@ -19,6 +19,18 @@ pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioE
         tree.file(&path, information(machine, gpu))?;
     }
     mig_minors(machine, tree)
+}
+
+/// systemd's control groups, as far as they show the fabric manager's service.
+pub(super) fn services(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
+    const SLICE: &str = "sys/fs/cgroup/system.slice";
+    tree.folder(SLICE)?;
+    let on_pci = machine.nvswitches.iter().any(|switch| switch.under.is_some());
+    if machine.driver.fabric_manager.unwrap_or(on_pci) {
+        // The last pid that the kernel hands out: no process of the host has it.
+        tree.file(&format!("{SLICE}/nvidia-fabricmanager.service/cgroup.procs"), 4_194_303)?;
+    }
+    Ok(())
 }
 
 /// Modules that are loaded, the driver's first as the newest are on top.

@@ -100,6 +100,8 @@ part! {
         retired: Option<Retired>,
         /// PCIe link.
         pcie: Pcie,
+        /// `nvmlGpuP2PStatus_t` of each pair with this GPU that would else be fine.
+        p2p_status: Option<u32>,
         /// NVLink.
         nvlink: NvLink,
         /// NVLink fabric of NVSwitch machines; not supported where nothing is stated.

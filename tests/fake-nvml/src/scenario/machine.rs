@@ -67,6 +67,8 @@ pub struct Driver {
     pub loaded: bool,
     /// Open kernel module.
     pub open: bool,
+    /// Whether the service of the fabric manager runs; where nothing is stated it does on a machine with NVSwitches on PCI.
+    pub fabric_manager: Option<bool>,
     /// Exported functions that a library of this age does not have.
     pub missing_symbols: Vec<String>,
     /// Modules in /proc/modules that exist whether the driver is loaded or not.
@@ -84,6 +86,7 @@ impl Default for Driver {
             cuda: 0,
             loaded: true,
             open: false,
+            fabric_manager: None,
             missing_symbols: Vec::new(),
             other_modules: Vec::new(),
             modules: modules.map(String::from).to_vec(),

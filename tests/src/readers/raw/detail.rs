@@ -220,6 +220,9 @@ impl Gpu<'_> {
     fn nvlink(&self, link: u32, up: Reading<bool>) -> NvLinkReading {
         let [replay, recovery, crc, speed] =
             fields(self.nvml, self.device, [161, 162, 163, 164].map(|id| (id, link)));
+        // NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_{SUCCESSFUL,FAILED}_EVENTS, ..._EFFECTIVE_BER, ..._SYMBOL_BER.
+        let [recovered, failed, effective, symbol] =
+            fields(self.nvml, self.device, [213, 214, 220, 222].map(|id| (id, link)));
         NvLinkReading {
             link,
             up,
@@ -235,6 +238,8 @@ impl Gpu<'_> {
             end_pci: ask!(self.of.nvmlDeviceGetNvLinkRemotePciInfo_v2, link)
                 .and_then(|pci| address(&pci.bus_id)),
             errors: together([replay, recovery, crc].map(unsigned)),
+            recoveries: together([recovered, failed].map(unsigned)),
+            error_rates: together([effective, symbol].map(unsigned)),
         }
     }
 
