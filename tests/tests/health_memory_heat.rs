@@ -95,13 +95,14 @@ fn each_fault_that_one_full_look_shows_gives_its_finding_for_its_gpu() {
         ("persistence-off", vec![warn("PERSIST_OFF")]),
         ("compute-exclusive", vec![warn("COMPUTE_MODE")]),
     ];
-    for (fault, expected) in faults {
+    for (fault, mut expected) in faults {
         // Each for itself: what an earlier look has seen is not wanted here.
         std::fs::remove_file(bench.node.dir.join("run/boot.json")).unwrap();
         bench.node.fault(&on(fault));
         let mut found = of_the_sick(&bench, &full_look(&bench));
-        let mut expected = expected;
-        (found.sort_by(|a, b| a.0.cmp(&b.0)), expected.sort_by(|a, b| a.0.cmp(&b.0)));
+        for list in [&mut found, &mut expected] {
+            list.sort_by(|a, b| a.0.cmp(&b.0));
+        }
         assert_eq!(found, expected, "{fault}");
     }
 }
@@ -128,7 +129,9 @@ fn each_fault_that_two_full_looks_show_gives_its_finding_for_its_gpu() {
         age(&bench, 100);
         bench.node.fault(&on(fault));
         let mut found = of_the_sick(&bench, &full_look(&bench));
-        (found.sort_by(|a, b| a.0.cmp(&b.0)), expected.sort_by(|a, b| a.0.cmp(&b.0)));
+        for list in [&mut found, &mut expected] {
+            list.sort_by(|a, b| a.0.cmp(&b.0));
+        }
         assert_eq!(found, expected, "{fault}");
     }
 }

@@ -12,8 +12,7 @@ pub struct Limits {
     pub power_over_pct: u32,
     /// Highest core temperature of a GPU on which nothing runs, C. 60 is ours.
     pub idle_temp_c: u32,
-    /// Highest memory temperature where the driver tells no limit of the board, C. 95 is what boards with HBM state that
-    /// do tell one.
+    /// Highest memory temperature where the driver tells no limit of the board, C. 95 is ours.
     pub memory_temp_c: u32,
     /// Longest time throttled by heat or power brake, percent. 1 is ours: DCGM warns of any, which flags every busy GPU
     /// (NVIDIA/DCGM#285).

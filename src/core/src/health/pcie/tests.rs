@@ -212,7 +212,7 @@ fn what_a_look_at_leisure_counted_outlasts_the_looks_of_prologs() {
     );
     let mut snapshot = healthy();
     snapshot.host.driver_gpus[0].aer = Reading::Value([0, 0, 1]);
-    assert_eq!(judged(&snapshot, &Expected::default(), &history), one("PCIE_AER", Severity::Warn));
+    assert_eq!(judged(&snapshot, &Expected::default(), &history), one("PCIE_AER", Severity::Fail));
 }
 
 #[test]
