@@ -52,6 +52,9 @@ pub struct DriverGpu {
     pub uuid: Option<GpuUuid>,
     /// The number in /dev/nvidiaN.
     pub minor: Option<u32>,
+    /// GPU instances of MIG that exist on it.
+    #[serde(default)]
+    pub mig_instances: u32,
     /// Model name.
     pub model: Option<String>,
     /// NUMA node from sysfs, where firmware says it.

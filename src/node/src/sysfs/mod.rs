@@ -123,10 +123,20 @@ fn driver_gpus(procfs: &Path) -> Vec<DriverGpu> {
             continue;
         };
         let text = read_text(&entry.path().join("information"), MAX_BYTES).unwrap_or_default();
-        found.push(driver_gpu(pci, &text));
+        let mut gpu = driver_gpu(pci, &text);
+        gpu.mig_instances = gpu.minor.map_or(0, |minor| mig_instances(procfs, minor));
+        found.push(gpu);
     }
     found.sort_by_key(|gpu| gpu.pci);
     found
+}
+
+/// The driver has a folder `giN` for each GPU instance (NVIDIA's MIG User Guide, "Device Nodes and Capabilities").
+fn mig_instances(procfs: &Path, minor: u32) -> u32 {
+    let folder = procfs.join(format!("driver/nvidia/capabilities/gpu{minor}/mig"));
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_instance = |name: std::ffi::OsString| name.to_string_lossy().starts_with("gi");
+    u32::try_from(entries.filter(|entry| is_instance(entry.file_name())).count()).unwrap_or(u32::MAX)
 }
 
 fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
@@ -140,6 +150,7 @@ fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
         // Until the GPU was opened once the driver prints question marks.
         uuid: field("GPU UUID").and_then(|text| text.parse().ok()),
         minor: field("Device Minor").and_then(|text| text.parse().ok()),
+        mig_instances: 0,
         model: field("Model"),
         numa_node: None,
         local_cpus: None,
@@ -183,6 +194,9 @@ mod tests {
             "driver/nvidia/gpus/0000:3b:00.0/information",
             "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-8932f937-d72c-4106-c12f-20bd9faed9f6\nDevice Minor: \t 3\n",
         );
+        for file in ["gi7/access", "gi7/ci0/access", "gi8/access", "config"] {
+            write(&proc, &format!("driver/nvidia/capabilities/gpu3/mig/{file}"), "DeviceFileMinor: 3\n");
+        }
         write(
             &proc,
             "driver/nvidia/gpus/0000:1b:00.0/information",
@@ -202,7 +216,8 @@ mod tests {
             (known.minor, known.numa_node, known.local_cpus.as_deref()),
             (Some(3), Some(1), Some("4-7"))
         );
-        assert_eq!(known.model.as_deref(), Some("NVIDIA H100"));
+        assert_eq!((known.model.as_deref(), known.mig_instances), (Some("NVIDIA H100"), 2));
+        assert_eq!(unread.mig_instances, 0);
     }
 
     #[test]

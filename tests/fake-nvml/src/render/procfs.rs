@@ -18,6 +18,9 @@ pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioE
         let path = format!("proc/driver/nvidia/gpus/{}/information", gpu.pci);
         tree.file(&path, information(machine, gpu))?;
     }
+    for gpu in &machine.gpus {
+        mig_instances(gpu, tree)?;
+    }
     mig_minors(machine, tree)
 }
 
@@ -70,6 +73,26 @@ fn information(machine: &Machine, gpu: &Gpu) -> String {
     lines.join("\n")
 }
 
+/// A folder for each GPU instance, with one for each compute instance (NVIDIA's MIG User Guide).
+fn mig_instances(gpu: &Gpu, tree: &mut Tree) -> Result<(), ScenarioError> {
+    for device in gpu.mig.devices.iter().filter(|_| gpu.mig.enabled) {
+        let (number, instance) = (gpu.minor, device.gpu_instance);
+        let folder = format!("proc/driver/nvidia/capabilities/gpu{number}/mig/gi{instance}");
+        let first = first_minor(number, instance);
+        let access =
+            |minor: u32| format!("DeviceFileMinor: {minor}\nDeviceFileMode: 256\nDeviceFileModify: 1");
+        tree.file(&format!("{folder}/access"), access(first))?;
+        let compute = device.compute_instance;
+        tree.file(&format!("{folder}/ci{compute}/access"), access(first + 1 + compute))?;
+    }
+    Ok(())
+}
+
+/// The number of a GPU instance's own capability file.
+fn first_minor(gpu: u32, instance: u32) -> u32 {
+    3 + gpu * 135 + instance * 9
+}
+
 /// Minor numbers of MIG's capability files, in the driver's fixed numbering: 9 for each GPU instance (itself and
 /// eight compute instances), 15 instances for each GPU, from 3 on.
 fn mig_minors(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
@@ -79,7 +102,7 @@ fn mig_minors(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
     let mut lines = vec!["config 1".to_owned(), "monitor 2".to_owned()];
     for minor in machine.gpus.iter().filter(|gpu| gpu.mig.enabled).map(|gpu| gpu.minor) {
         for instance in 0..15 {
-            let first = 3 + minor * 135 + instance * 9;
+            let first = first_minor(minor, instance);
             lines.push(format!("gpu{minor}/gi{instance}/access {first}"));
             lines
                 .extend((0..8).map(|ci| format!("gpu{minor}/gi{instance}/ci{ci}/access {}", first + 1 + ci)));
