@@ -1,5 +1,6 @@
 //! What earlier looks left behind.
 
+use crate::model::platform::StuckProcess;
 use crate::model::snapshot::ProbedGpu;
 use crate::model::{Counters, GpuUuid, PciAddress, Reading, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ pub struct History {
     pub acted_ecc: Vec<ActedEcc>,
     /// Counters of the GPUs at an earlier look, for rates.
     pub seen: Vec<SeenGpu>,
+    /// Processes that were seen waiting in the kernel, at every look since.
+    pub stuck: Vec<StuckMark>,
 }
 
 impl History {
@@ -33,6 +36,24 @@ impl History {
             }
         }
         seen
+    }
+}
+
+impl History {
+    /// When this process was first seen waiting in the kernel.
+    pub fn stuck_since_ns(&self, process: &StuckProcess) -> Option<u64> {
+        self.stuck.iter().find(|mark| mark.is_of(process)).map(|mark| mark.first_boottime_ns)
+    }
+
+    /// The marks after this look: who no longer waits is struck off. A look that did not ask keeps them.
+    pub fn stuck_after(&self, snapshot: &Snapshot) -> Vec<StuckMark> {
+        let Some(stuck) = snapshot.host.platform.stuck.value() else { return self.stuck.clone() };
+        let mark = |process: &StuckProcess| StuckMark {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            first_boottime_ns: self.stuck_since_ns(process).unwrap_or(snapshot.boottime_ns),
+        };
+        stuck.iter().map(mark).collect()
     }
 }
 
@@ -59,6 +80,23 @@ pub struct SilentMark {
     pub first_boottime_ns: u64,
 }
 
+/// A process that has been seen waiting in the kernel since a moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StuckMark {
+    /// Process id.
+    pub pid: u32,
+    /// When it was started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// The first look that saw it so, CLOCK_BOOTTIME nanoseconds.
+    pub first_boottime_ns: u64,
+}
+
+impl StuckMark {
+    fn is_of(&self, process: &StuckProcess) -> bool {
+        (self.pid, self.start_ticks) == (process.pid, process.start_ticks)
+    }
+}
+
 /// Counters of one GPU at an earlier look of the same boot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeenGpu {
@@ -77,6 +115,9 @@ pub struct SeenGpu {
     /// AER totals of the GPU and of the port above it: correctable, non-fatal, fatal.
     #[serde(default)]
     pub aer: Reading<[u64; 3]>,
+    /// Device memory in use that no process holds, MiB.
+    #[serde(default)]
+    pub unheld_mib: Reading<u64>,
 }
 
 impl SeenGpu {
@@ -95,6 +136,7 @@ impl SeenGpu {
             nvlink_errors: if each.is_empty() { Reading::NotRead } else { Reading::Value(sum) },
             event_reasons: detail.map_or(Reading::NotRead, |detail| detail.clocks.event_reasons),
             aer: Reading::NotRead,
+            unheld_mib: super::leftovers::unheld_mib(snapshot, gpu).map_or(Reading::NotRead, Reading::Value),
         })
     }
 }

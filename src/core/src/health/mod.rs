@@ -3,6 +3,7 @@
 //! Rules are pure functions, one file per family. A finding that names a broken GPU or driver has severity `fail`;
 //! what could not be read has severity `unknown` and never drains.
 
+mod changed;
 pub mod codes;
 mod driver;
 mod expected;
@@ -10,16 +11,20 @@ pub mod finding;
 mod gpu_set;
 mod handle;
 mod history;
+mod leftovers;
 mod limits;
 mod memory;
+mod modules;
+mod nic;
+mod platform;
 mod recovery;
 pub mod silence;
 pub mod xid;
 mod xid_rule;
 
-pub use expected::{Expected, KnownGpu};
+pub use expected::{Expected, KnownGpu, KnownNic};
 pub use finding::{Finding, Remedy, Severity, Subject};
-pub use history::{ActedEcc, History, SeenGpu, SilentMark};
+pub use history::{ActedEcc, History, SeenGpu, SilentMark, StuckMark};
 pub use limits::Limits;
 
 use crate::model::Snapshot;
@@ -53,6 +58,11 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = driver::judge(case.snapshot);
     findings.extend(gpu_set::judge(case.snapshot, case.expected));
     findings.extend(silence::judge(case));
+    findings.extend(modules::judge(case));
+    findings.extend(changed::judge(case));
+    findings.extend(leftovers::judge(case));
+    findings.extend(platform::judge(case));
+    findings.extend(nic::judge(case));
     for gpu in case.snapshot.gpus.iter().filter(|_| case.gpu_map_certain) {
         findings.extend(judge_gpu(case, gpu));
     }
@@ -65,6 +75,8 @@ fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     findings.extend(handle::judge(gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge_gpu(case, gpu));
+    findings.extend(leftovers::judge_gpu(case, gpu));
+    findings.extend(changed::judge_gpu(case, gpu));
     findings
 }
 

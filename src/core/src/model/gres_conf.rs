@@ -15,6 +15,8 @@ pub struct GresConf {
     pub types: BTreeSet<String>,
     /// What slurm.conf says about the node's GPUs; `None` where it could not be read or says nothing.
     pub slurm: Option<NodeGres>,
+    /// Whether slurm.conf says that each job has a control group.
+    pub tracks_by_cgroup: bool,
     /// Why the file does not tell the whole story, where it does not.
     pub unclear: Option<String>,
 }

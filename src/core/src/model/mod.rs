@@ -9,6 +9,7 @@ pub mod hostlist;
 pub mod ids;
 pub mod job;
 pub mod node_gres;
+pub mod platform;
 pub mod reading;
 pub mod snapshot;
 pub mod snapshot_file;

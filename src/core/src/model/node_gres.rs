@@ -38,6 +38,20 @@ impl NodeGres {
     }
 }
 
+/// Whether Slurm keeps the processes of each job in a control group, by the text of a slurm.conf: ProctrackType, which is
+/// proctrack/cgroup where nothing is said (slurm.conf(5)). A text without a ClusterName is no slurm.conf.
+pub fn tracks_by_cgroup(text: &str) -> bool {
+    let (mut is_slurm_conf, mut tracks) = (false, true);
+    for line in logical_lines(text) {
+        let Some((key, value)) = line.trim().split_once('=') else { continue };
+        is_slurm_conf |= key.trim().eq_ignore_ascii_case("ClusterName");
+        if key.trim().eq_ignore_ascii_case("ProctrackType") {
+            tracks = value.trim().eq_ignore_ascii_case("proctrack/cgroup");
+        }
+    }
+    is_slurm_conf && tracks
+}
+
 /// `gpu:h100:4,gpu:2,license:matlab:1`: name, type, count, of which the last two may be missing.
 fn of_gpus(gres: &str) -> Option<NodeGres> {
     let mut all = NodeGres { count: Some(0), ..NodeGres::default() };
@@ -82,6 +96,14 @@ mod tests {
         for node in ["n6", "n8", "n9"] {
             assert_eq!(gpus(text, node), None, "{node}");
         }
+    }
+
+    #[test]
+    fn jobs_are_in_control_groups_where_slurm_conf_says_so_or_nothing_else() {
+        assert!(tracks_by_cgroup("ClusterName=c\n"));
+        assert!(tracks_by_cgroup("clustername=c\nproctracktype = proctrack/cgroup # all\n"));
+        assert!(!tracks_by_cgroup("ClusterName=c\nProctrackType=proctrack/linuxproc\n"));
+        assert!(!tracks_by_cgroup("") && !tracks_by_cgroup("NodeName=n1\n"));
     }
 
     #[test]

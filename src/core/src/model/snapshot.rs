@@ -1,5 +1,6 @@
 //! Everything that was read from a node at one moment, before anything is judged.
 
+use super::platform::PlatformReading;
 use super::topology::{HostLayout, PciLink};
 use super::{GpuReading, GpuUuid, GresIndex, NodeReading, PciAddress, Reading};
 use crate::health::xid::XidEvent;
@@ -41,6 +42,8 @@ pub struct HostReading {
     pub kernel_log: Reading<()>,
     /// CPUs, NUMA nodes, the PCI tree, NICs: only where a look at leisure read them.
     pub layout: Option<HostLayout>,
+    /// Kernel, modules, firmware, and the processes on the GPUs.
+    pub platform: PlatformReading,
 }
 
 /// One GPU in the driver's procfs list.

@@ -1,10 +1,10 @@
 //! One look at a node: read, remember, judge.
 
 use super::Site;
-use crate::cgroup::Hierarchies;
+use crate::cgroup::{self, Hierarchies};
 use crate::clock::{Deadline, boottime_ns};
 use crate::nvml::{Answer, Request, Watch};
-use crate::process::Lock;
+use crate::process::{Lock, is_running, stuck_processes};
 use crate::slurm::read_gres_conf;
 use crate::state::{Attempt, BootState};
 use crate::{files, kmsg, sysfs};
@@ -12,8 +12,10 @@ use gpuward_core::config::Mode;
 use gpuward_core::health::{ActedEcc, Case, Expected, Finding, History, Subject, evaluate, silence, xid};
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
+use gpuward_core::model::platform::{Holder, PlatformReading};
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
 use gpuward_core::model::{GpuReading, PciAddress, Reading, Snapshot};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What a look showed.
@@ -126,6 +128,7 @@ enum Depth {
 /// `deadline` comes with its length in milliseconds, for the report.
 fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), depth: Depth) -> Look {
     let (deadline, deadline_ms) = deadline;
+    let tracks_by_cgroup = ground.gres.tracks_by_cgroup;
     let lock = take_lock(site, deadline);
     let before = BootState::load(Path::new(&site.paths.run), &site.boot_id);
     let mut boot = before.clone();
@@ -140,11 +143,13 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
     host.kernel_log = read_log(site, &mut boot, deadline);
     let sysfs = Path::new(&site.paths.sysfs);
     sysfs::complete(&mut host, sysfs);
+    host.platform = platform(site, &host, depth);
     host.layout = (depth == Depth::AtLeisure).then(|| sysfs::read_layout(sysfs));
     let mut answer = match watch {
         Ok(watch) => watch.finish(deadline, deadline_ms),
         Err(outcome) => Answer::nothing(outcome),
     };
+    host.platform.holders = holders(site, tracks_by_cgroup, &answer.gpus);
     let snapshot = Snapshot {
         boot_id: site.boot_id.clone(),
         boottime_ns: boottime_ns(),
@@ -158,6 +163,7 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
         silent: before.silent.clone(),
         acted_ecc: before.acted_ecc.clone(),
         seen: before.seen.clone(),
+        stuck: before.stuck.clone(),
     };
     let findings = evaluate(&Case {
         snapshot: &snapshot,
@@ -167,6 +173,7 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
         gpu_map_certain: map.certain(),
     });
     boot.seen = history.seen_after(&snapshot);
+    boot.stuck = history.stuck_after(&snapshot);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
     Look { snapshot, findings, map, expected, boot, before, answer, attempt, lock }
@@ -249,6 +256,40 @@ fn take_lock(site: &Site, deadline: Deadline) -> Option<Lock> {
             None
         }
     }
+}
+
+/// Kernel, modules and firmware; the processes that wait in the kernel only at leisure, since all are asked for it.
+fn platform(site: &Site, host: &HostReading, depth: Depth) -> PlatformReading {
+    let (sysfs, procfs) = (Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
+    if depth == Depth::ForAJob {
+        return sysfs::platform_for_a_job(sysfs, procfs, &host.pci_gpus);
+    }
+    let stuck = stuck_processes(procfs).map_or_else(
+        |error| {
+            log::warn!("{error}; processes that hang in the driver are not seen");
+            Reading::Failed(0)
+        },
+        Reading::Value,
+    );
+    let imex_service = is_running(procfs, "nvidia-imex");
+    PlatformReading { stuck, imex_service, ..sysfs::platform(sysfs, procfs, &host.pci_gpus) }
+}
+
+/// Whose the processes are that the driver lists on any of these GPUs.
+fn holders(site: &Site, tracks_by_cgroup: bool, gpus: &[ProbedGpu]) -> Reading<Vec<Holder>> {
+    let lists = gpus.iter().filter_map(|gpu| gpu.reading.detail.as_ref()?.processes.value());
+    let pids: BTreeSet<u32> = lists.flatten().map(|process| process.pid).collect();
+    if pids.is_empty() {
+        return Reading::Value(Vec::new());
+    }
+    let (sysfs, procfs) = (Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
+    let groups = || {
+        let found = Hierarchies::find(&sysfs.join("fs/cgroup"), procfs, Some(&site.env.node));
+        found.map_err(|error| log::debug!("{error}; nobody can tell whose a process is")).ok()
+    };
+    let groups = tracks_by_cgroup.then(groups).flatten();
+    let pids: Vec<u32> = pids.into_iter().collect();
+    Reading::Value(cgroup::holders(procfs, groups.as_ref(), &pids))
 }
 
 fn start_probe(site: &Site, map: &GpuMap, depth: Depth) -> Result<Watch, ProbeOutcome> {

@@ -7,11 +7,13 @@ mod fork;
 mod lines;
 mod lock;
 pub(crate) mod stat;
+mod stuck;
 
 pub use fork::{Forked, fork_role};
 pub use lines::{Line, Lines};
 pub use lock::Lock;
 pub use stat::Stat;
+pub use stuck::{is_running, stuck_processes};
 
 use crate::EdgeError;
 use crate::clock::Deadline;

@@ -3,7 +3,7 @@
 use crate::files;
 use gpuward_core::config::SlurmSettings;
 use gpuward_core::model::gres_conf::GresConf;
-use gpuward_core::model::node_gres::NodeGres;
+use gpuward_core::model::node_gres::{NodeGres, tracks_by_cgroup};
 use std::path::{Path, PathBuf};
 
 /// No gres.conf or slurm.conf in use is larger.
@@ -28,6 +28,7 @@ pub fn read_gres_conf(settings: &SlurmSettings, slurm_conf: Option<&str>, node: 
     };
     let text = with_includes(slurm_conf, slurm_conf, MAX_INCLUDES);
     gres.slurm = NodeGres::parse(&text, node);
+    gres.tracks_by_cgroup = tracks_by_cgroup(&text);
     gres
 }
 
@@ -68,6 +69,7 @@ mod tests {
         let read = |settings: &SlurmSettings, node| read_gres_conf(settings, conf.to_str(), node);
         let gres = read(&SlurmSettings::default(), "n2");
         assert!(gres.has_several_types());
+        assert!(gres.tracks_by_cgroup);
         assert_eq!(gres.slurm.and_then(|slurm| slurm.count), Some(4));
         assert_eq!(read(&SlurmSettings::default(), "n3").slurm, None);
         let elsewhere = SlurmSettings { conf: "/no/such/slurm.conf".into(), ..SlurmSettings::default() };

@@ -1,11 +1,14 @@
 //! What sysfs and procfs say about the driver and its GPUs, without asking the driver.
 
 mod layout;
+mod platform;
 
 pub use layout::read_layout;
+pub use platform::{read_all as platform, read_for_a_job as platform_for_a_job};
 
 use crate::EdgeError;
 use crate::files::read_text;
+use gpuward_core::model::platform::PlatformReading;
 use gpuward_core::model::snapshot::{DriverGpu, HostReading};
 use gpuward_core::model::topology::PciLink;
 use gpuward_core::model::{PciAddress, Reading};
@@ -26,6 +29,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
         driver_gpus: driver_gpus(procfs),
         kernel_log: Reading::NotRead,
         layout: None,
+        platform: PlatformReading::default(),
     }
 }
 
@@ -49,6 +53,11 @@ pub fn complete(host: &mut HostReading, sysfs: &Path) {
 /// The kernel's boot id; empty where it cannot be read.
 pub fn boot_id(procfs: &Path) -> String {
     line(&procfs.join("sys/kernel/random/boot_id")).unwrap_or_default()
+}
+
+/// The PCI address that a folder is called after.
+fn pci_address(folder: &Path) -> Option<PciAddress> {
+    folder.file_name()?.to_str()?.parse().ok()
 }
 
 fn line(path: &Path) -> Option<String> {
