@@ -42,6 +42,7 @@ pub fn of_snapshot(file: &SnapshotFile) -> Result<Imported, String> {
         nvswitches: pci.nvswitches,
         nics: nics(layout),
         gpus,
+        hypervisor: file.snapshot.host.platform.virtual_machine.value() == Some(&true),
         ..Machine::default()
     };
     Ok(Imported { machine: reloaded(&machine)?, notes })

@@ -7,7 +7,7 @@ use gpuward_core::model::platform::{BoundGpu, PlatformReading, SwitchPort};
 use gpuward_core::model::{PciAddress, Reading};
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// /proc/cpuinfo has some 1.5 KiB for each CPU.
 const MAX_CPUINFO_BYTES: u64 = 16 * 1024 * 1024;
@@ -101,6 +101,16 @@ fn bound(sysfs: &Path, pci: PciAddress) -> BoundGpu {
     BoundGpu { pci, driver: name, iommu: line(&device.join("iommu_group/type")) }
 }
 
+/// A port and those beside it in its switch, below which a GPU's network device may be.
+fn with_siblings(port: &Path) -> Vec<PathBuf> {
+    let beside = port.parent().and_then(|above| fs::read_dir(above).ok()).into_iter().flatten().flatten();
+    let is_port = |path: &PathBuf| {
+        pci_address(path).is_some()
+            && line(&path.join("class")).is_some_and(|class| class.starts_with("0x0604"))
+    };
+    beside.map(|entry| entry.path()).filter(is_port).collect()
+}
+
 /// The ports of switches above the GPUs, ascending. A root port is none: what it redirects would pass through it anyway.
 fn switch_ports(sysfs: &Path, gpus: &[PciAddress]) -> Vec<SwitchPort> {
     let mut ports: Vec<SwitchPort> = Vec::new();
@@ -109,8 +119,8 @@ fn switch_ports(sysfs: &Path, gpus: &[PciAddress]) -> Vec<SwitchPort> {
         let Ok(real) = fs::canonicalize(device) else { continue };
         let above: Vec<&Path> = real.ancestors().skip(1).filter(|path| pci_address(path).is_some()).collect();
         // The last is the root port.
-        for folder in above.iter().take(above.len().saturating_sub(1)) {
-            let Some(pci) = pci_address(folder) else { continue };
+        for folder in above.iter().take(above.len().saturating_sub(1)).flat_map(|port| with_siblings(port)) {
+            let Some(pci) = pci_address(&folder) else { continue };
             if ports.iter().any(|port| port.pci == pci) {
                 continue;
             }
@@ -210,14 +220,20 @@ mod tests {
         for (depth, control) in [(2, 0x1d_u16), (3, 0), (4, 0x1d), (5, 0)] {
             let folder: Vec<&str> = way.split('/').take(depth + 1).collect();
             write(root.path(), &format!("{}/config", folder.join("/")), config(control));
+            write(root.path(), &format!("{}/class", folder.join("/")), "0x060400\n");
         }
+        // The port beside, where the network device is.
+        let beside = "devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0";
+        write(root.path(), &format!("{beside}/class"), "0x060400\n");
+        write(root.path(), &format!("{beside}/config"), config(4));
         fs::create_dir_all(root.path().join("bus/pci/devices")).unwrap();
         symlink(format!("../../../{way}"), root.path().join("bus/pci/devices/0000:19:00.0")).unwrap();
         let gpus = ["0000:19:00.0".parse().unwrap()];
         let ports = switch_ports(root.path(), &gpus);
         let seen: Vec<(String, u16)> =
             ports.iter().map(|port| (port.pci.to_string(), port.acs_control)).collect();
-        assert_eq!(seen, [("0000:17:00.0".to_owned(), 0), ("0000:18:00.0".to_owned(), 0x1d)]);
+        let seen: Vec<(&str, u16)> = seen.iter().map(|(pci, control)| (pci.as_str(), *control)).collect();
+        assert_eq!(seen, [("0000:17:00.0", 0), ("0000:18:00.0", 0x1d), ("0000:18:01.0", 4)]);
         // What others than root see.
         write(root.path(), "short", &config(0x1d)[..64]);
         assert_eq!(acs_control(&root.path().join("short")), None);

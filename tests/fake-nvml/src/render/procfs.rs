@@ -5,6 +5,8 @@ use crate::scenario::{Gpu, Isa, Machine, ScenarioError};
 
 pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
     tree.file("proc/sys/kernel/random/boot_id", &machine.boot_id)?;
+    tree.file("proc/sys/kernel/osrelease", KERNEL)?;
+    tree.file("proc/cpuinfo", cpuinfo(machine))?;
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_else(|_| "1000.00 1000.00".into());
     tree.file("proc/uptime", uptime.trim_end())?;
     let loaded = loaded_modules(machine);
@@ -22,6 +24,20 @@ pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioE
         mig_instances(gpu, tree)?;
     }
     mig_minors(machine, tree)
+}
+
+/// Debian 12's kernel.
+const KERNEL: &str = "6.1.0-18-amd64";
+
+/// The first CPU's entry, with the few lines that tell one kind of machine from another.
+fn cpuinfo(machine: &Machine) -> String {
+    match (machine.cpu.isa, machine.hypervisor) {
+        (Isa::X86, true) => "processor\t: 0\nflags\t\t: fpu vme hypervisor lahf_lm",
+        (Isa::X86, false) => "processor\t: 0\nflags\t\t: fpu vme lahf_lm",
+        (Isa::Aarch64, _) => "processor\t: 0\nFeatures\t: fp asimd evtstrm",
+        (Isa::Ppc64le, _) => "processor\t: 0\ncpu\t\t: POWER9, altivec supported",
+    }
+    .to_owned()
 }
 
 /// Modules that are loaded, the driver's first as the newest are on top.
