@@ -231,7 +231,7 @@ fn firmware_and_mig_modes_that_differ_are_told_by_a_full_look() {
     assert_eq!(full(&bench), [told("warn", "VBIOS_MIX", "", &what)]);
     bench.node.fault("on = [{ fault = \"mig-pending\", gpu = 6 }]");
     let waits = told("warn", "MIG_LAYOUT", &pci, "MIG is off, and on after the next reset");
-    assert_eq!(check(&bench), [waits.clone()]);
+    assert_eq!(check(&bench), std::slice::from_ref(&waits));
     assert_eq!(full(&bench), [waits]);
     bench.node.fault("on = [{ fault = \"mig-changed\", gpu = 6 }]");
     let off = |expected: &mut Expected| expected.mig = Some((Vec::new(), "gpuward.toml".into()));
@@ -273,7 +273,7 @@ fn a_machine_that_leads_peer_traffic_astray_is_told_on_bare_metal_only() {
         *ports.iter().find(|port| bench.node.machine.gpus.iter().all(|gpu| gpu.under != **port)).unwrap();
     write(&bench, &format!("sys/bus/pci/devices/{port}/config"), redirecting());
     let acs = told("warn", "IOMMU_ACS", "", &format!("ACS of {port} sends peer traffic to the root"));
-    assert_eq!(full(&bench), [acs.clone()]);
+    assert_eq!(full(&bench), std::slice::from_ref(&acs));
     for slot in 0..8 {
         let pci = bench.node.pci(slot);
         write(&bench, &format!("sys/bus/pci/devices/{pci}/iommu_group/type"), "DMA-FQ\n");
