@@ -58,7 +58,8 @@ fn memory_without_a_process_is_told_at_once_and_warned_of_when_it_stays() {
 
 #[test]
 fn memory_is_nobodys_only_where_that_is_certain() {
-    let nothing: [(&str, fn(&mut GpuDetail)); 4] = [
+    type Change = fn(&mut GpuDetail);
+    let nothing: [(&str, Change); 4] = [
         ("a living process", |detail| {
             detail.processes = Reading::Value(vec![ProcessReading { pid: 7, ..ProcessReading::default() }]);
         }),
