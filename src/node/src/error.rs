@@ -66,4 +66,10 @@ impl EdgeError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, EdgeError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
     }
+
+    /// True where a process or a control group has ended: groups answer ENODEV once they are removed (kernfs), processes
+    /// ESRCH once they have ended (proc(5)).
+    pub(crate) fn has_vanished(&self) -> bool {
+        self.is_not_found() || matches!(self.errno(), Some(libc::ENODEV | libc::ESRCH))
+    }
 }

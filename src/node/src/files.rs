@@ -4,7 +4,7 @@ use crate::EdgeError;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Others may neither own nor change what we trust.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -53,6 +53,26 @@ pub fn read_text(path: &Path, max_bytes: u64) -> Result<String, EdgeError> {
         return Err(EdgeError::Untrusted { path: path.into(), why: "it is not a plain file".into() });
     }
     read_all(path, file, max_bytes)
+}
+
+/// What is in a folder of a process's or a group's; nothing where that has ended.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, EdgeError> {
+    let mut paths = Vec::new();
+    for entry in if_there(fs::read_dir(folder).map_err(EdgeError::io("list", folder)))?.into_iter().flatten()
+    {
+        let Some(entry) = if_there(entry.map_err(EdgeError::io("list", folder)))? else { break };
+        paths.push(entry.path());
+    }
+    Ok(paths)
+}
+
+/// What was read, or `None` where the process or group has ended.
+pub(crate) fn if_there<T>(read: Result<T, EdgeError>) -> Result<Option<T>, EdgeError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.has_vanished() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn read_all(path: &Path, file: File, max_bytes: u64) -> Result<String, EdgeError> {

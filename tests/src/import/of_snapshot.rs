@@ -5,11 +5,12 @@ use super::{Imported, address, cpu_list};
 use gpuward_core::model::detail::{
     ClockReading, FabricReading, GpuDetail, MigDeviceReading, NvLinkReading, ProcessReading,
 };
+use gpuward_core::model::platform::PlatformReading;
 use gpuward_core::model::snapshot::ProbedGpu;
 use gpuward_core::model::topology::{Core, HostLayout, PciFunction};
 use gpuward_core::model::{Counters, GpuReading, Reading, SnapshotFile};
 use nvidia_ml::scenario::{
-    Accounting, Clocks, Cpu, CpuNumbering, Driver, Ecc, EccCounts, Fabric, Gpu, LinkErrors, LinkGroup,
+    Accounting, Clocks, Cpu, CpuNumbering, Driver, Ecc, EccCounts, Fabric, Gpu, Isa, LinkErrors, LinkGroup,
     Machine, Memory, Mig, MigDevice, Nic, NumaNode, NvLink, NvSwitch, PciAddress, Pcie, PcieSwitch, Power,
     Process, ProcessKind, Remap, Retired, RootPort, Temp,
 };
@@ -40,13 +41,14 @@ pub fn of_snapshot(file: &SnapshotFile) -> Result<Imported, String> {
         name: file.node.clone(),
         boot_id: snapshot.boot_id.clone(),
         driver: driver(file, &mut notes),
-        cpu: cpu(layout, &mut notes)?,
+        cpu: Cpu { isa: isa(&snapshot.host.platform), ..cpu(layout, &mut notes)? },
         numa: numa(layout)?,
         root_ports: pci.root_ports,
         switches: pci.switches,
         nvswitches: pci.nvswitches,
         nics: nics(layout),
         gpus,
+        hypervisor: file.snapshot.host.platform.virtual_machine.value() == Some(&true),
         ..Machine::default()
     };
     Ok(Imported { machine: reloaded(&machine)?, notes })
@@ -67,8 +69,17 @@ fn driver(file: &SnapshotFile, notes: &mut Vec<String>) -> Driver {
         loaded: host.module_loaded.value() != Some(&false),
         fabric_manager: host.fabric_manager.value().copied(),
         missing_symbols: missing_symbols(file),
+        modules: modules(&host.platform),
         ..Driver::default()
     }
+}
+
+/// The usual modules of the driver, as far as the snapshot does not say otherwise.
+fn modules(platform: &PlatformReading) -> Vec<String> {
+    let mut modules = Driver::default().modules;
+    modules.retain(|name| name != "nvidia_uvm" || platform.uvm != Reading::Value(false));
+    modules.extend((platform.peermem == Reading::Value(true)).then(|| "nvidia_peermem".to_owned()));
+    modules
 }
 
 /// Functions that every board answers where the driver has them: what all GPUs call "not supported" is not there.
@@ -96,6 +107,11 @@ fn missing_symbols(file: &SnapshotFile) -> Vec<String> {
         applies && !details.is_empty() && details.iter().all(|detail| told(detail))
     };
     functions.iter().filter(|function| missing(function)).map(|(name, _)| (*name).to_owned()).collect()
+}
+
+/// Only POWER says nothing about virtual machines; Arm is taken for x86, which says the same.
+fn isa(platform: &PlatformReading) -> Isa {
+    if platform.virtual_machine == Reading::NotSupported { Isa::Ppc64le } else { Isa::X86 }
 }
 
 /// The numbering that gives the cores as they were read, if there is one.

@@ -26,6 +26,20 @@ pub struct Expected {
     pub overrides: Overrides,
     /// What the node's GPUs were at the first clean full check, or when an admin accepted them.
     pub known: Vec<KnownGpu>,
+    /// What the node's RDMA devices were then.
+    pub known_nics: Vec<KnownNic>,
+}
+
+/// What one RDMA device was known to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownNic {
+    /// `mlx5_0`.
+    pub name: String,
+    /// Whether its port was up.
+    pub up: bool,
+    /// Rate of its port, Gb/s.
+    #[serde(default)]
+    pub rate_gbps: Option<u32>,
 }
 
 /// What one GPU was known to be. A value that was not read then is `None`, and nothing is held against it.

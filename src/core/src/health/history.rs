@@ -2,6 +2,7 @@
 
 use super::load;
 use super::log_rules::repeat::AppXid;
+use crate::model::platform::StuckProcess;
 use crate::model::snapshot::ProbedGpu;
 use crate::model::{Counters, GpuUuid, PciAddress, Reading, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ pub struct History {
     pub app_xids: Vec<AppXid>,
     /// Counters of the job's GPUs at its start, after a job.
     pub job_start: Vec<SeenGpu>,
+    /// Processes that were seen waiting in the kernel, at every look since.
+    pub stuck: Vec<StuckMark>,
 }
 
 impl History {
@@ -47,6 +50,25 @@ impl History {
 }
 
 /// Ours: a minute. A rate over less says little.
+impl History {
+    /// When this process was first seen waiting in the kernel.
+    pub fn stuck_since_ns(&self, process: &StuckProcess) -> Option<u64> {
+        self.stuck.iter().find(|mark| mark.is_of(process)).map(|mark| mark.first_boottime_ns)
+    }
+
+    /// The marks after this look: who no longer waits is struck off. A look that did not ask keeps them.
+    pub fn stuck_after(&self, snapshot: &Snapshot) -> Vec<StuckMark> {
+        let Some(stuck) = snapshot.host.platform.stuck.value() else { return self.stuck.clone() };
+        let mark = |process: &StuckProcess| StuckMark {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            first_boottime_ns: self.stuck_since_ns(process).unwrap_or(snapshot.boottime_ns),
+        };
+        stuck.iter().map(mark).collect()
+    }
+}
+
+/// Ours: a minute.
 const RESAMPLE_NS: u64 = 60_000_000_000;
 
 /// An ECC count that drained the node.
@@ -67,6 +89,23 @@ pub struct SilentMark {
     pub pci: Option<PciAddress>,
     /// The first silent look, CLOCK_BOOTTIME nanoseconds.
     pub first_boottime_ns: u64,
+}
+
+/// A process that has been seen waiting in the kernel since a moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StuckMark {
+    /// Process id.
+    pub pid: u32,
+    /// When it was started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// The first look that saw it so, CLOCK_BOOTTIME nanoseconds.
+    pub first_boottime_ns: u64,
+}
+
+impl StuckMark {
+    fn is_of(&self, process: &StuckProcess) -> bool {
+        (self.pid, self.start_ticks) == (process.pid, process.start_ticks)
+    }
 }
 
 /// Counters of one GPU at an earlier look of the same boot.
@@ -90,6 +129,9 @@ pub struct SeenGpu {
     /// SM clock under load, percent of the siblings' median and of the default application clock.
     #[serde(default)]
     pub clock_pct: [Reading<u64>; 2],
+    /// Device memory in use that no process holds, MiB.
+    #[serde(default)]
+    pub unheld_mib: Reading<u64>,
     /// Since which look the GPU has waited for the NVLink fabric; 0 where it does not.
     #[serde(default)]
     pub fabric_waits_since_ns: Reading<u64>,
@@ -153,6 +195,7 @@ impl SeenGpu {
             event_reasons: Reading::NotRead,
             fabric_waits_since_ns: Reading::NotRead,
             links: None,
+            unheld_mib: Reading::NotRead,
             idle: Reading::NotRead,
             temp_c: Reading::NotRead,
             clock_pct: [Reading::NotRead; 2],
@@ -191,6 +234,7 @@ impl SeenGpu {
                 fabric.map(|fabric| if fabric.waits() { snapshot.boottime_ns } else { 0 })
             }),
             links: SeenLinks::of(gpu, snapshot),
+            unheld_mib: super::leftovers::unheld_mib(snapshot, gpu).map_or(Reading::NotRead, Reading::Value),
         })
     }
 

@@ -4,6 +4,7 @@
 //! what could not be read has severity `unknown` and never drains.
 
 pub mod action;
+mod changed;
 mod clocks;
 pub mod codes;
 mod driver;
@@ -15,14 +16,18 @@ mod handle;
 mod heat;
 mod history;
 pub mod kernel_log;
+mod leftovers;
 mod limits;
 mod load;
 pub mod log_rules;
 mod memory;
 mod modes;
+mod modules;
+mod nic;
 mod nvlink;
 pub mod overrides;
 mod pcie;
+mod platform;
 mod power;
 mod recovery;
 mod repair;
@@ -30,9 +35,9 @@ pub mod silence;
 pub mod sxid;
 pub mod xid;
 
-pub use expected::{Expected, KnownGpu};
+pub use expected::{Expected, KnownGpu, KnownNic};
 pub use finding::{Finding, Remedy, Severity, Subject};
-pub use history::{ActedEcc, History, SeenGpu, SeenLinks, SilentMark};
+pub use history::{ActedEcc, History, SeenGpu, SeenLinks, SilentMark, StuckMark};
 pub use limits::Limits;
 
 use crate::model::Snapshot;
@@ -68,6 +73,11 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
     findings.extend(log_rules::judge_node(case.snapshot, case.expected));
     findings.extend(silence::judge(case));
     findings.extend(nvlink::judge(case));
+    findings.extend(modules::judge(case));
+    findings.extend(changed::judge(case));
+    findings.extend(leftovers::judge(case));
+    findings.extend(platform::judge(case));
+    findings.extend(nic::judge(case));
     for gpu in case.snapshot.gpus.iter().filter(|_| case.gpu_map_certain) {
         findings.extend(judge_gpu(case, gpu));
     }
@@ -86,6 +96,8 @@ fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     findings.extend(power::judge_gpu(case, gpu));
     findings.extend(modes::judge_gpu(case, gpu));
     findings.extend(pcie::judge_gpu(case, gpu));
+    findings.extend(leftovers::judge_gpu(case, gpu));
+    findings.extend(changed::judge_gpu(case, gpu));
     findings
 }
 

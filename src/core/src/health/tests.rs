@@ -2,7 +2,7 @@ use super::*;
 use crate::model::snapshot::{GpuTarget, ProbeOutcome};
 use crate::model::{GpuReading, GresIndex, PciAddress, Reading};
 
-fn healthy() -> Snapshot {
+pub(super) fn healthy() -> Snapshot {
     let pci = |at: u8| -> PciAddress { format!("0000:{at}a:00.0").parse().unwrap() };
     let gpu = |at: u8| ProbedGpu {
         target: GpuTarget {
@@ -30,12 +30,17 @@ fn healthy() -> Snapshot {
     snapshot
 }
 
-fn expected() -> Expected {
+pub(super) fn expected() -> Expected {
     Expected { gpu_count: Some((4, "gres.conf".into())), ..Expected::default() }
 }
 
 /// All findings of a case with the default limits.
-fn whole(snapshot: &Snapshot, expected: &Expected, history: &History, gpu_map_certain: bool) -> Vec<Finding> {
+pub(super) fn whole(
+    snapshot: &Snapshot,
+    expected: &Expected,
+    history: &History,
+    gpu_map_certain: bool,
+) -> Vec<Finding> {
     evaluate(&Case { snapshot, expected, history, limits: &Limits::default(), gpu_map_certain })
 }
 

@@ -2,8 +2,9 @@
 //!
 //! `SLURM_JOB_GPUS` holds GRES indices. `CUDA_VISIBLE_DEVICES` in a prolog holds GRES indices too, or GPU UUIDs, or MIG
 //! UUIDs; up to Slurm 20.11, where `SLURM_JOB_GPUS` is missing, it holds the numbers of the device files.
-//! A GRES index is a position in gres.conf's list of files, or in the PCI order where Slurm detects the GPUs by NVML; it
-//! is neither a device number nor NVML's index.
+//! A GRES index is a position in gres.conf's list of files, or in the driver's order where Slurm detects the GPUs by NVML;
+//! it is neither a device number nor NVML's index. On a node with MIG devices or several types of GPU it does not tell
+//! which GPUs a job has.
 
 use super::gres_conf::{GresConf, device_number};
 use super::snapshot::{DriverGpu, GpuTarget, HostReading};
@@ -38,16 +39,23 @@ pub fn resolve(
     let indices = slurm_job_gpus.and_then(numbers);
     let visible: Vec<&str> = cuda_visible_devices.map_or_else(Vec::new, words);
     let uuids: Option<Vec<GpuUuid>> = visible.iter().map(|word| word.parse().ok()).collect();
-    match (indices, uuids.filter(|uuids| !uuids.is_empty())) {
-        _ if mixed(&visible) => unclear("CUDA_VISIBLE_DEVICES mixes MIG devices and whole GPUs"),
-        (indices, Some(uuids)) => by_uuid(&uuids, indices.as_deref(), host),
-        (Some(indices), None) => by_gres_index(&indices, gres, host),
-        (None, None) if slurm_job_gpus.is_none() => match numbers(&visible.join(",")) {
+    if mixed(&visible) {
+        return unclear("CUDA_VISIBLE_DEVICES mixes MIG devices and whole GPUs");
+    }
+    if let Some(uuids) = uuids.filter(|uuids| !uuids.is_empty()) {
+        return by_uuid(&uuids, indices.as_deref(), host);
+    }
+    let map = match indices {
+        Some(indices) => by_gres_index(&indices, gres, host),
+        None if slurm_job_gpus.is_some() => unclear("SLURM_JOB_GPUS is not a list of numbers"),
+        None => match numbers(&visible.join(",")) {
             Some(minors) => by_minor(&minors, host),
             None => unclear("CUDA_VISIBLE_DEVICES is neither numbers nor UUIDs"),
         },
-        (None, None) => unclear("SLURM_JOB_GPUS is not a list of numbers"),
-    }
+    };
+    let several = || "the node has several types of GPU, and a prolog hears of one type only".to_owned();
+    let uncertain = map.uncertain.or_else(|| gres.has_several_types().then(several));
+    GpuMap { uncertain, ..map }
 }
 
 /// Beside a MIG device an index counts MIG devices too, so it names no GPU.
@@ -94,42 +102,54 @@ fn by_uuid(uuids: &[GpuUuid], indices: Option<&[u32]>, host: &HostReading) -> Gp
 }
 
 fn by_gres_index(indices: &[u32], gres: &GresConf, host: &HostReading) -> GpuMap {
-    let by_slurm = gres.files.is_empty() && detects(gres);
     if let Some(why) = &gres.unclear {
         return unclear(&format!("gres.conf: {why}"));
     }
-    if by_slurm {
-        return by_pci_order(indices, host);
+    if gres.files.is_empty() && detects(gres) {
+        return detected(indices, gres, host);
     }
     let map = by_file(indices, gres, host);
-    if gres.types.len() > 1 {
-        // Slurm merges several types in the order of slurm.conf's Gres=, not of gres.conf (seen on 22.05).
-        return GpuMap { uncertain: Some("gres.conf names several types of GPU".into()), ..map };
-    }
-    if detects(gres) && map.targets != by_pci_order(indices, host).targets {
+    let detected = detects(gres).then(|| detected(indices, gres, host));
+    match detected {
+        Some(detected) if !detected.certain() => GpuMap { uncertain: detected.uncertain, ..map },
         // Slurm sorts what it detects by links; only where both orders agree the index is plain.
-        return GpuMap { uncertain: Some("AutoDetect and File may be in different orders".into()), ..map };
+        Some(detected) if detected.targets != map.targets => {
+            GpuMap { uncertain: Some("AutoDetect and File may be in different orders".into()), ..map }
+        }
+        _ => map,
     }
-    map
 }
 
 fn detects(gres: &GresConf) -> bool {
     gres.auto_detect.as_deref().is_some_and(|method| method != "off")
 }
 
-/// With AutoDetect Slurm sorts by PCI address. That only helps while every GPU is there to be counted.
-fn by_pci_order(indices: &[u32], host: &HostReading) -> GpuMap {
+/// What Slurm detects is in NVML's order, which on all known drivers is that of PCI addresses; nvml.h does not promise it.
+///
+/// A position tells the GPU only while every GPU is there to be counted, and whole: MIG devices are counted one by one,
+/// and their place among the others follows from links that count within one GPU (seen on 22.05.8).
+fn detected(indices: &[u32], gres: &GresConf, host: &HostReading) -> GpuMap {
     let mut gpus: Vec<&DriverGpu> = host.driver_gpus.iter().collect();
     gpus.sort_by_key(|gpu| gpu.pci);
-    let complete = host.pci_gpus.value().is_some_and(|on_pci| on_pci.len() == gpus.len());
     let found = |&index: &u32| gpus.get(usize::try_from(index).ok()?).map(|gpu| target_of(gpu, Some(index)));
     let targets: Vec<GpuTarget> = indices.iter().filter_map(found).collect();
-    let uncertain = if !complete {
-        Some("the driver lists fewer GPUs than PCIe, so positions have shifted".to_owned())
-    } else {
-        missing(indices.len(), targets.len())
-    };
+    let uncertain = miscounted(gres, host).or_else(|| missing(indices.len(), targets.len()));
     GpuMap { targets, uncertain }
+}
+
+/// Why positions in the driver's list need not be Slurm's.
+fn miscounted(gres: &GresConf, host: &HostReading) -> Option<String> {
+    let listed = host.driver_gpus.len();
+    if host.driver_gpus.iter().any(|gpu| gpu.mig_instances > 0) {
+        return Some("MIG devices are counted among the GPUs".to_owned());
+    }
+    if host.pci_gpus.value().map(Vec::len) != Some(listed) {
+        return Some("the driver lists fewer GPUs than PCIe, so positions have shifted".to_owned());
+    }
+    // A GPU in MIG mode without an instance is none of Slurm's.
+    let named = gres.slurm.as_ref().and_then(|slurm| slurm.count);
+    let differs = named.filter(|&count| usize::try_from(count) != Ok(listed));
+    differs.map(|count| format!("slurm.conf names {count} GPUs and the driver lists {listed}"))
 }
 
 fn by_file(indices: &[u32], gres: &GresConf, host: &HostReading) -> GpuMap {
@@ -171,6 +191,7 @@ fn target_of(gpu: &DriverGpu, gres_index: Option<u32>) -> GpuTarget {
 mod tests {
     use super::*;
     use crate::model::PciAddress;
+    use crate::model::node_gres::NodeGres;
 
     const UUID: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f";
 
@@ -181,6 +202,7 @@ mod tests {
             pci: pci(at),
             uuid: Some(format!("{UUID}{at}").parse().unwrap()),
             minor: Some(3 - at),
+            mig_instances: 0,
             model: None,
             numa_node: None,
             local_cpus: None,
@@ -240,6 +262,46 @@ mod tests {
     #[test]
     fn without_slurm_job_gpus_the_numbers_are_minors() {
         assert_eq!(pcis(&resolve(None, Some("0,3"), &files(), &host())), ["4a", "1a"]);
+    }
+
+    #[test]
+    fn beside_mig_devices_only_a_uuid_tells_which_gpu_it_is() {
+        let gres = GresConf::parse("AutoDetect=nvml", "n1");
+        let mut host = host();
+        assert!(resolve(Some("1"), Some("1"), &gres, &host).certain());
+        host.driver_gpus[3].mig_instances = 2;
+        assert!(!resolve(Some("1"), Some("1"), &gres, &host).certain());
+        assert!(resolve(Some("1"), Some(&format!("{UUID}1")), &gres, &host).certain());
+        assert!(resolve(Some("1"), Some("1"), &files(), &host).certain(), "the file names the device");
+        let both = GresConf::parse("AutoDetect=nvml\nName=gpu File=/dev/nvidia[3,2,1,0]", "n1");
+        assert!(!resolve(Some("1"), Some("1"), &both, &host).certain());
+    }
+
+    #[test]
+    fn a_number_of_gpus_other_than_slurms_means_that_it_counts_something_else() {
+        // A GPU in MIG mode without an instance is no device of Slurm's: the indices behind it move up.
+        let node = |text: &str| GresConf {
+            slurm: NodeGres::parse(text, "n1"),
+            ..GresConf::parse("AutoDetect=nvml", "n1")
+        };
+        for (gpus, certain) in [(3, false), (4, true), (5, false)] {
+            let gres = node(&format!("NodeName=n1 Gres=gpu:{gpus}"));
+            assert_eq!(resolve(Some("1"), Some("1"), &gres, &host()).certain(), certain, "{gpus}");
+        }
+        assert!(resolve(Some("1"), Some("1"), &node("NodeName=n1"), &host()).certain());
+    }
+
+    #[test]
+    fn on_a_node_with_several_types_a_job_may_have_more_than_its_variables_say() {
+        let types = NodeGres::parse("NodeName=n1 Gres=gpu:l40s:2,gpu:h100:2", "n1");
+        for conf in ["AutoDetect=nvml", "Name=gpu File=/dev/nvidia[0-3]"] {
+            let gres = GresConf { slurm: types.clone(), ..GresConf::parse(conf, "n1") };
+            let map = resolve(Some("1"), Some("1"), &gres, &host());
+            assert!(!map.certain() && map.targets.len() == 1, "{conf}");
+            assert!(resolve(Some("1"), Some(&format!("{UUID}1")), &gres, &host()).certain(), "{conf}");
+        }
+        let in_gres_conf = "AutoDetect=nvml\nName=gpu Type=l40s\nName=gpu Type=h100";
+        assert!(!resolve(Some("1"), Some("1"), &GresConf::parse(in_gres_conf, "n1"), &host()).certain());
     }
 
     #[test]

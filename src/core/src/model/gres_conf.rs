@@ -1,6 +1,7 @@
 //! gres.conf, as far as it says which device file is which GPU of a node.
 
 use super::hostlist;
+use super::node_gres::NodeGres;
 use std::collections::BTreeSet;
 
 /// What gres.conf says about one node's GPUs.
@@ -12,6 +13,10 @@ pub struct GresConf {
     pub auto_detect: Option<String>,
     /// The types that its lines name; lines without one count as a type of their own.
     pub types: BTreeSet<String>,
+    /// What slurm.conf says about the node's GPUs; `None` where it could not be read or says nothing.
+    pub slurm: Option<NodeGres>,
+    /// Whether slurm.conf says that each job has a control group.
+    pub tracks_by_cgroup: bool,
     /// Why the file does not tell the whole story, where it does not.
     pub unclear: Option<String>,
 }
@@ -79,6 +84,14 @@ impl GresConf {
         }
     }
 
+    /// True where the files name several types of GPU for the node.
+    ///
+    /// A job with GPUs of two types then has those of one type only in its prolog's variables, and Slurm merges several
+    /// types in an order of its own (both seen on 22.05.8).
+    pub fn has_several_types(&self) -> bool {
+        self.types.len() > 1 || self.slurm.as_ref().is_some_and(|slurm| slurm.types.len() > 1)
+    }
+
     /// How many NVIDIA GPUs the file names for the node; `None` where Slurm detects them, where the file is unclear, or
     /// where its GPUs are another vendor's.
     pub fn gpu_count(&self) -> Option<u32> {
@@ -103,7 +116,7 @@ fn is_nvidia(file: &str) -> bool {
 }
 
 /// Lines without comments, with lines that end in a backslash joined.
-fn logical_lines(text: &str) -> Vec<String> {
+pub(super) fn logical_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut open = String::new();
     for line in text.lines() {

@@ -8,6 +8,8 @@ pub mod gres_conf;
 pub mod hostlist;
 pub mod ids;
 pub mod job;
+pub mod node_gres;
+pub mod platform;
 pub mod reading;
 pub mod snapshot;
 pub mod snapshot_file;

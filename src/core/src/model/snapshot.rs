@@ -1,5 +1,6 @@
 //! Everything that was read from a node at one moment, before anything is judged.
 
+use super::platform::PlatformReading;
 use super::topology::{HostLayout, PciLink};
 use super::{GpuReading, GpuUuid, GresIndex, NodeReading, PciAddress, Reading};
 use crate::health::kernel_log::OpenLog;
@@ -47,6 +48,8 @@ pub struct HostReading {
     pub gpu_ports: Vec<GpuPorts>,
     /// CPUs, NUMA nodes, the PCI tree, NICs: only where a look at leisure read them.
     pub layout: Option<HostLayout>,
+    /// Kernel, modules, firmware, and the processes on the GPUs.
+    pub platform: PlatformReading,
 }
 
 /// The ports above one GPU, root port first.
@@ -67,6 +70,9 @@ pub struct DriverGpu {
     pub uuid: Option<GpuUuid>,
     /// The number in /dev/nvidiaN.
     pub minor: Option<u32>,
+    /// GPU instances of MIG that exist on it.
+    #[serde(default)]
+    pub mig_instances: u32,
     /// Model name.
     pub model: Option<String>,
     /// NUMA node from sysfs, where firmware says it.

@@ -6,9 +6,10 @@
 //! have open can be read, and is a part of what they may use.
 
 use super::path::{Version, number};
-use super::process::{entries, if_there};
 use super::tree::JobFolder;
 use super::{Hierarchies, Job, JobProcess, Owner};
+use crate::files::{entries, if_there};
+use crate::process::stat::threads;
 use crate::{EdgeError, files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -107,7 +108,7 @@ impl Hierarchies {
         }
         // The first thread has ended, others may go on with the descriptors.
         let mut devices = BTreeSet::new();
-        for thread in self.threads(pid)? {
+        for thread in threads(&self.folder(pid))? {
             devices.extend(self.devices_among(entries(&thread.join("fd"))?)?);
         }
         Ok(devices)

@@ -8,6 +8,7 @@
 //! as a job without processes.
 
 mod devices;
+mod holders;
 mod mounts;
 mod path;
 mod process;
@@ -18,6 +19,7 @@ mod tests;
 mod tree;
 
 pub use devices::{Device, JobDevices, Quality};
+pub use holders::holders;
 pub use path::{JobKey, Place, Sluid};
 pub use process::{JobProcess, Owner};
 

@@ -1,8 +1,11 @@
 //! The processes of a job, as /proc tells of them.
 
 use super::path::{JobKey, Place};
-use super::tree::{has_vanished, pids_below};
+use super::tree::pids_below;
 use super::{Hierarchies, Job, MAX_CGROUP_BYTES};
+use crate::files::if_there;
+use crate::process::Stat;
+use crate::process::stat::threads;
 use crate::{EdgeError, files};
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,20 +37,6 @@ pub struct JobProcess {
     pub owner: Owner,
 }
 
-/// What is of use in /proc/PID/stat.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stat {
-    name: String,
-    is_zombie: bool,
-    parent: u32,
-    is_kernel: bool,
-    start_ticks: u64,
-}
-
-/// PF_KTHREAD (include/linux/sched.h).
-const KERNEL_THREAD: u64 = 0x0020_0000;
-/// Name and 52 numbers.
-const MAX_STAT_BYTES: u64 = 4096;
 /// About 60 lines.
 const MAX_STATUS_BYTES: u64 = 64 * 1024;
 /// A pid passes to another process only after all others were used: twice within one look does not happen.
@@ -84,11 +73,11 @@ impl Hierarchies {
     /// It lives and cannot be read, or nobody can tell whose it is.
     pub fn process(&self, pid: u32) -> Result<Option<JobProcess>, EdgeError> {
         for _ in 0..TRIES {
-            let Some(stat) = self.stat(pid)? else { return Ok(None) };
+            let Some(stat) = Stat::read(&self.folder(pid))? else { return Ok(None) };
             let Some(place) = self.place_of_pid(pid, &stat)? else { return Ok(None) };
             let owner = self.owner(pid, &stat, &place)?;
             // The same process before and after: what was read in between is its own.
-            if self.stat(pid)?.is_some_and(|after| after.start_ticks == stat.start_ticks) {
+            if Stat::read(&self.folder(pid))?.is_some_and(|after| after.start_ticks == stat.start_ticks) {
                 let Stat { name, start_ticks, .. } = stat;
                 return Ok(Some(JobProcess { pid, start_ticks, name, place, owner }));
             }
@@ -107,7 +96,7 @@ impl Hierarchies {
         // 0: whoever started process 1, or one of another pid namespace. A pid that was used anew may close a ring.
         while next > 0 && !line.contains(&next) {
             line.push(next);
-            next = self.stat(next)?.map_or(0, |stat| stat.parent);
+            next = Stat::read(&self.folder(next))?.map_or(0, |stat| stat.parent);
         }
         Ok(line)
     }
@@ -117,11 +106,11 @@ impl Hierarchies {
         if let Some(place) = self.place_in(&folder.join("cgroup"))? {
             return Ok(Some(place));
         }
-        if !stat.is_zombie {
+        if !stat.first_thread_has_ended() {
             return Ok(None);
         }
         // The first thread has ended and counts as nowhere (v1); others may go on.
-        for thread in self.threads(pid)? {
+        for thread in threads(&self.folder(pid))? {
             if let Some(place) = self.place_in(&thread.join("cgroup"))? {
                 return Ok(Some(place));
             }
@@ -174,79 +163,7 @@ impl Hierarchies {
         Ok(uids.and_then(|uids| uids.split_whitespace().next()) == Some("0"))
     }
 
-    fn stat(&self, pid: u32) -> Result<Option<Stat>, EdgeError> {
-        let path = self.folder(pid).join("stat");
-        let Some(text) = if_there(read_lossy(&path))? else { return Ok(None) };
-        match parse_stat(&text) {
-            Some(stat) => Ok(Some(stat)),
-            None => Err(EdgeError::Content { path, why: "not in the form of proc_pid_stat(5)".into() }),
-        }
-    }
-
-    /// The folders of a process's threads; none where it has ended.
-    pub(super) fn threads(&self, pid: u32) -> Result<Vec<PathBuf>, EdgeError> {
-        entries(&self.folder(pid).join("task"))
-    }
-
     pub(super) fn folder(&self, pid: u32) -> PathBuf {
         self.procfs.join(pid.to_string())
-    }
-}
-
-/// A process may call itself anything, also what is not UTF-8.
-fn read_lossy(path: &Path) -> Result<String, EdgeError> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(EdgeError::io("open", path))?;
-    file.take(MAX_STAT_BYTES).read_to_end(&mut bytes).map_err(EdgeError::io("read", path))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// What is in a folder of a process's; nothing where that has ended.
-pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, EdgeError> {
-    let mut paths = Vec::new();
-    for entry in if_there(fs::read_dir(folder).map_err(EdgeError::io("list", folder)))?.into_iter().flatten()
-    {
-        let Some(entry) = if_there(entry.map_err(EdgeError::io("list", folder)))? else { break };
-        paths.push(entry.path());
-    }
-    Ok(paths)
-}
-
-/// What was read, or `None` where the process has ended.
-pub(super) fn if_there<T>(read: Result<T, EdgeError>) -> Result<Option<T>, EdgeError> {
-    match read {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if has_vanished(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// proc_pid_stat(5): `PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS ... STARTTIME`, the last being field 22.
-fn parse_stat(text: &str) -> Option<Stat> {
-    // The name may hold anything, blanks and parentheses too.
-    let (start, rest) = text.rsplit_once(") ")?;
-    let (_, name) = start.split_once(" (")?;
-    let mut fields = rest.split_ascii_whitespace();
-    let is_zombie = matches!(fields.next()?, "Z" | "X");
-    let parent = fields.next()?.parse().ok()?;
-    let flags: u64 = fields.nth(4)?.parse().ok()?;
-    let start_ticks = fields.nth(12)?.parse().ok()?;
-    Some(Stat { name: name.into(), is_zombie, parent, is_kernel: flags & KERNEL_THREAD != 0, start_ticks })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_may_call_itself_anything() {
-        let text = "7 (a) R 9 (b) S 3 7 7 0 -1 2097216 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0 rest";
-        let stat = parse_stat(text).unwrap();
-        assert_eq!((stat.name.as_str(), stat.parent, stat.start_ticks), ("a) R 9 (b", 3, 4711));
-        assert!(stat.is_kernel && !stat.is_zombie);
-        let (start, _) = text.split_at(text.find("4711").unwrap());
-        assert_eq!(parse_stat(start.trim_end()), None, "cut off");
-        assert_eq!(parse_stat(""), None);
     }
 }

@@ -151,7 +151,7 @@ fn pids_in(group: &Path) -> Result<Vec<u32>, EdgeError> {
     let path = group.join("cgroup.procs");
     let text = match files::read_text(&path, MAX_PROCS_BYTES) {
         Ok(text) => text,
-        Err(error) if has_vanished(&error) || is_threaded(&error) => return Ok(Vec::new()),
+        Err(error) if error.has_vanished() || is_threaded(&error) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let pid = |line: &str| match number(line) {
@@ -167,7 +167,7 @@ fn pids_in(group: &Path) -> Result<Vec<u32>, EdgeError> {
 fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, EdgeError> {
     let entries = match fs::read_dir(folder).map_err(EdgeError::io("list", folder)) {
         Ok(entries) => entries,
-        Err(error) if has_vanished(&error) => return Ok(Vec::new()),
+        Err(error) if error.has_vanished() => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut folders = Vec::new();
@@ -175,7 +175,7 @@ fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, EdgeError> {
         match entry.map_err(EdgeError::io("list", folder)) {
             Ok(entry) if entry.file_type().is_ok_and(|kind| kind.is_dir()) => folders.push(entry.path()),
             Ok(_) => {}
-            Err(error) if has_vanished(&error) => {}
+            Err(error) if error.has_vanished() => {}
             Err(error) => return Err(error),
         }
     }
@@ -188,20 +188,8 @@ fn name_of(folder: &Path) -> &str {
     folder.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
-/// Groups answer ENODEV once they are removed (kernfs), processes ESRCH once they have ended (proc(5)).
-pub(super) fn has_vanished(error: &EdgeError) -> bool {
-    error.is_not_found() || matches!(errno(error), Some(libc::ENODEV | libc::ESRCH))
-}
-
 /// A threaded group has no list of processes: the group above it that is no such one has them all (kernel
 /// documentation, cgroup-v2, "Threads").
 fn is_threaded(error: &EdgeError) -> bool {
-    errno(error) == Some(libc::EOPNOTSUPP)
-}
-
-fn errno(error: &EdgeError) -> Option<i32> {
-    match error {
-        EdgeError::Io { source, .. } => source.raw_os_error(),
-        _ => None,
-    }
+    error.errno() == Some(libc::EOPNOTSUPP)
 }

@@ -1,10 +1,10 @@
 //! One look at a node: read, remember, judge.
 
 use super::{Site, kernel_log};
-use crate::cgroup::Hierarchies;
+use crate::cgroup::{self, Hierarchies};
 use crate::clock::{Deadline, boottime_ns, unix_ms};
 use crate::nvml::{Answer, Request, Watch};
-use crate::process::Lock;
+use crate::process::{Lock, is_running, stuck_processes};
 use crate::slurm::read_gres_conf;
 use crate::state::{Attempt, BootState, load_app_xids};
 use crate::{config, files, sysfs};
@@ -13,8 +13,10 @@ use gpuward_core::health::{
 };
 use gpuward_core::model::gpu_map::{GpuMap, resolve};
 use gpuward_core::model::gres_conf::GresConf;
+use gpuward_core::model::platform::{Holder, PlatformReading};
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
-use gpuward_core::model::{GpuReading, PciAddress, Snapshot};
+use gpuward_core::model::{GpuReading, PciAddress, Reading, Snapshot};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What a look showed.
@@ -148,6 +150,7 @@ fn look_at(
     job_start: Vec<SeenGpu>,
 ) -> Look {
     let (deadline, deadline_ms) = deadline;
+    let tracks_by_cgroup = ground.gres.tracks_by_cgroup;
     let lock = take_lock(site, deadline);
     let before = BootState::load(Path::new(&site.paths.run), &site.boot_id);
     let mut boot = before.clone();
@@ -168,10 +171,12 @@ fn look_at(
     if depth == Depth::AtLeisure {
         sysfs::complete_at_leisure(&mut host, sysfs);
     }
+    host.platform = platform(site, &host, depth);
     let mut answer = match watch {
         Ok(watch) => watch.finish(deadline, deadline_ms),
         Err(outcome) => Answer::nothing(outcome),
     };
+    host.platform.holders = holders(site, tracks_by_cgroup, &answer.gpus);
     let snapshot = Snapshot {
         boot_id: site.boot_id.clone(),
         boottime_ns: boottime_ns(),
@@ -187,6 +192,7 @@ fn look_at(
         seen: before.seen.clone(),
         app_xids: load_app_xids(Path::new(&site.paths.state), unix_ms()),
         job_start,
+        stuck: before.stuck.clone(),
     };
     let findings = evaluate(&Case {
         snapshot: &snapshot,
@@ -196,6 +202,7 @@ fn look_at(
         gpu_map_certain: map.certain(),
     });
     boot.seen = history.seen_after(&snapshot);
+    boot.stuck = history.stuck_after(&snapshot);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
     Look { snapshot, findings, map, expected, boot, before, answer, attempt, lock }
@@ -280,6 +287,40 @@ fn take_lock(site: &Site, deadline: Deadline) -> Option<Lock> {
             None
         }
     }
+}
+
+/// Kernel, modules and firmware; the processes that wait in the kernel only at leisure, since all are asked for it.
+fn platform(site: &Site, host: &HostReading, depth: Depth) -> PlatformReading {
+    let (sysfs, procfs) = (Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
+    if depth == Depth::ForAJob {
+        return sysfs::platform_for_a_job(sysfs, procfs, &host.pci_gpus);
+    }
+    let stuck = stuck_processes(procfs).map_or_else(
+        |error| {
+            log::warn!("{error}; processes that hang in the driver are not seen");
+            Reading::Failed(0)
+        },
+        Reading::Value,
+    );
+    let imex_service = is_running(procfs, "nvidia-imex");
+    PlatformReading { stuck, imex_service, ..sysfs::platform(sysfs, procfs, &host.pci_gpus) }
+}
+
+/// Whose the processes are that the driver lists on any of these GPUs.
+fn holders(site: &Site, tracks_by_cgroup: bool, gpus: &[ProbedGpu]) -> Reading<Vec<Holder>> {
+    let lists = gpus.iter().filter_map(|gpu| gpu.reading.detail.as_ref()?.processes.value());
+    let pids: BTreeSet<u32> = lists.flatten().map(|process| process.pid).collect();
+    if pids.is_empty() {
+        return Reading::Value(Vec::new());
+    }
+    let (sysfs, procfs) = (Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
+    let groups = || {
+        let found = Hierarchies::find(&sysfs.join("fs/cgroup"), procfs, Some(&site.env.node));
+        found.map_err(|error| log::debug!("{error}; nobody can tell whose a process is")).ok()
+    };
+    let groups = tracks_by_cgroup.then(groups).flatten();
+    let pids: Vec<u32> = pids.into_iter().collect();
+    Reading::Value(cgroup::holders(procfs, groups.as_ref(), &pids))
 }
 
 fn start_probe(site: &Site, map: &GpuMap, depth: Depth) -> Result<Watch, ProbeOutcome> {

@@ -80,6 +80,11 @@ pub fn for_a_job(device: &Device<'_>, fields: &Fields) -> GpuDetail {
         fabric: raw::fabric(device),
         processes: processes(device),
         compute_mode: raw::compute_mode(device),
+        memory_node: reading(device.numa_node_id()),
+        mig: MigReading {
+            pending: reading(device.mig_mode()).map(|mode| mode.pending == 1),
+            ..MigReading::default()
+        },
         ..GpuDetail::default()
     }
 }

@@ -6,34 +6,34 @@
 mod fork;
 mod lines;
 mod lock;
+pub(crate) mod stat;
 mod stuck;
+mod waiting;
 
 pub use fork::{Forked, fork_role};
 pub use lines::{Line, Lines};
 pub use lock::Lock;
+pub use stat::Stat;
 pub use stuck::{Stuck, look_at};
+pub use waiting::{is_running, stuck_processes};
 
+use crate::EdgeError;
 use crate::clock::Deadline;
-use crate::{EdgeError, files};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// When a process was started, in clock ticks since boot; `None` where it is gone or a zombie.
+/// When a process was started, in clock ticks since boot; `None` where it is gone, or nothing of it but what its parent
+/// has yet to wait for.
 ///
-/// Together with the pid it names one process for good.
+/// Together with the pid it names one process for good. One whose first thread has ended lives as long as another one
+/// does: it may hold a GPU.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = files::read_text(Path::new(&format!("/proc/{pid}/stat")), 4096).ok()?;
-    // The name in parentheses may hold anything, blanks and parentheses too.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
+    let folder = Path::new("/proc").join(pid.to_string());
+    let stat = Stat::read(&folder).ok()??;
+    stat::is_alive(&folder, &stat).ok()?.then_some(stat.start_ticks)
 }
 
 /// Sends SIGKILL to the process `pid` if it is still the one started at `ticks`.
@@ -146,6 +146,41 @@ mod tests {
         assert!(child.try_wait().unwrap().is_none());
         kill_exactly(child.id(), ticks);
         child.wait().unwrap();
+        assert_eq!(start_ticks(child.id()), None);
+    }
+
+    /// Its first thread ends and another one goes on; then a pipe tells so.
+    const HEADLESS: &str = r#"
+import ctypes, threading, time
+def go_on():
+    while open("/proc/self/stat").read().rsplit(") ")[1][0] != "Z":
+        time.sleep(0.001)
+    print("headless", flush=True)
+    time.sleep(600)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(None)
+"#;
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive_and_can_be_killed() {
+        let mut command = Command::new("python3");
+        let mut child = command.args(["-c", HEADLESS]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = Lines::new(OwnedFd::from(child.stdout.take().unwrap()));
+        assert_eq!(lines.next(Deadline::in_ms(60_000)), Line::Text("headless".into()));
+        let ticks = start_ticks(child.id());
+        // Not the kill under test: the child must not outlive a failure.
+        let end = |child: &mut std::process::Child| {
+            child.kill().unwrap();
+            child.wait().unwrap()
+        };
+        if ticks.is_none() {
+            end(&mut child);
+        }
+        kill_exactly(child.id(), ticks.expect("another thread of it lives"));
+        // The pipe ends with the last thread.
+        let gone = lines.next(Deadline::in_ms(60_000));
+        end(&mut child);
+        assert_eq!(gone, Line::End);
         assert_eq!(start_ticks(child.id()), None);
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::{EdgeError, files};
 use gpuward_core::health::kernel_log::OpenLog;
-use gpuward_core::health::{ActedEcc, SeenGpu, SilentMark};
+use gpuward_core::health::{ActedEcc, SeenGpu, SilentMark, StuckMark};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -29,6 +29,8 @@ pub struct BootState {
     pub acted_ecc: Vec<ActedEcc>,
     /// Counters of the GPUs at a look at least a minute ago.
     pub seen: Vec<SeenGpu>,
+    /// Processes that were seen waiting in the kernel, and since when.
+    pub stuck: Vec<StuckMark>,
     /// Whether a GPU was last seen with persistence mode off, so that opening one may take seconds; `None` before any
     /// was seen.
     pub persistence_off: Option<bool>,

@@ -200,6 +200,7 @@ fn nic(folder: &Path, name: String) -> NicReading {
         net,
         link_layer: line(&port.join("link_layer")),
         state: line(&port.join("state")),
+        link_state: line(&port.join("phys_state")),
         rate: line(&port.join("rate")),
         name,
     }

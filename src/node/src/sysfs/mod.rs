@@ -2,9 +2,14 @@
 
 mod layout;
 mod links;
+mod platform;
+
+pub use layout::read_layout;
+pub use platform::{read_all as platform, read_for_a_job as platform_for_a_job};
 
 use crate::EdgeError;
 use crate::files::read_text;
+use gpuward_core::model::platform::PlatformReading;
 use gpuward_core::model::snapshot::{DriverGpu, GpuPorts, HostReading};
 use gpuward_core::model::topology::PciLink;
 use gpuward_core::model::{PciAddress, Reading};
@@ -27,6 +32,7 @@ pub fn read_driver(sysfs: &Path, procfs: &Path) -> HostReading {
         kernel_log: Reading::NotRead,
         gpu_ports: Vec::new(),
         layout: None,
+        platform: PlatformReading::default(),
     }
 }
 
@@ -63,12 +69,17 @@ pub fn complete_at_leisure(host: &mut HostReading, sysfs: &Path) {
         gpu.aer = links::aer(&sysfs.join("bus/pci/devices").join(gpu.pci.to_string()));
     }
     host.fabric_manager = links::fabric_manager(sysfs);
-    host.layout = Some(layout::read_layout(sysfs));
+    host.layout = Some(read_layout(sysfs));
 }
 
 /// The kernel's boot id; empty where it cannot be read.
 pub fn boot_id(procfs: &Path) -> String {
     line(&procfs.join("sys/kernel/random/boot_id")).unwrap_or_default()
+}
+
+/// The PCI address that a folder is called after.
+fn pci_address(folder: &Path) -> Option<PciAddress> {
+    folder.file_name()?.to_str()?.parse().ok()
 }
 
 fn line(path: &Path) -> Option<String> {
@@ -143,10 +154,20 @@ fn driver_gpus(procfs: &Path) -> Vec<DriverGpu> {
             continue;
         };
         let text = read_text(&entry.path().join("information"), MAX_BYTES).unwrap_or_default();
-        found.push(driver_gpu(pci, &text));
+        let mut gpu = driver_gpu(pci, &text);
+        gpu.mig_instances = gpu.minor.map_or(0, |minor| mig_instances(procfs, minor));
+        found.push(gpu);
     }
     found.sort_by_key(|gpu| gpu.pci);
     found
+}
+
+/// The driver has a folder `giN` for each GPU instance (NVIDIA's MIG User Guide, "Device Nodes and Capabilities").
+fn mig_instances(procfs: &Path, minor: u32) -> u32 {
+    let folder = procfs.join(format!("driver/nvidia/capabilities/gpu{minor}/mig"));
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_instance = |name: std::ffi::OsString| name.to_string_lossy().starts_with("gi");
+    u32::try_from(entries.filter(|entry| is_instance(entry.file_name())).count()).unwrap_or(u32::MAX)
 }
 
 fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
@@ -160,6 +181,7 @@ fn driver_gpu(pci: PciAddress, information: &str) -> DriverGpu {
         // Until the GPU was opened once the driver prints question marks.
         uuid: field("GPU UUID").and_then(|text| text.parse().ok()),
         minor: field("Device Minor").and_then(|text| text.parse().ok()),
+        mig_instances: 0,
         model: field("Model"),
         numa_node: None,
         local_cpus: None,
@@ -204,6 +226,9 @@ mod tests {
             "driver/nvidia/gpus/0000:3b:00.0/information",
             "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-8932f937-d72c-4106-c12f-20bd9faed9f6\nDevice Minor: \t 3\n",
         );
+        for file in ["gi7/access", "gi7/ci0/access", "gi8/access", "config"] {
+            write(&proc, &format!("driver/nvidia/capabilities/gpu3/mig/{file}"), "DeviceFileMinor: 3\n");
+        }
         write(
             &proc,
             "driver/nvidia/gpus/0000:1b:00.0/information",
@@ -223,7 +248,8 @@ mod tests {
             (known.minor, known.numa_node, known.local_cpus.as_deref()),
             (Some(3), Some(1), Some("4-7"))
         );
-        assert_eq!(known.model.as_deref(), Some("NVIDIA H100"));
+        assert_eq!((known.model.as_deref(), known.mig_instances), (Some("NVIDIA H100"), 2));
+        assert_eq!(unread.mig_instances, 0);
     }
 
     #[test]

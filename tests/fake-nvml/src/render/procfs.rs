@@ -5,6 +5,8 @@ use crate::scenario::{Gpu, Isa, Machine, ScenarioError};
 
 pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
     tree.file("proc/sys/kernel/random/boot_id", &machine.boot_id)?;
+    tree.file("proc/sys/kernel/osrelease", KERNEL)?;
+    tree.file("proc/cpuinfo", cpuinfo(machine))?;
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_else(|_| "1000.00 1000.00".into());
     tree.file("proc/uptime", uptime.trim_end())?;
     let loaded = loaded_modules(machine);
@@ -17,6 +19,9 @@ pub(super) fn render(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioE
     for gpu in &machine.gpus {
         let path = format!("proc/driver/nvidia/gpus/{}/information", gpu.pci);
         tree.file(&path, information(machine, gpu))?;
+    }
+    for gpu in &machine.gpus {
+        mig_instances(gpu, tree)?;
     }
     mig_minors(machine, tree)
 }
@@ -31,6 +36,20 @@ pub(super) fn services(machine: &Machine, tree: &mut Tree) -> Result<(), Scenari
         tree.file(&format!("{SLICE}/nvidia-fabricmanager.service/cgroup.procs"), 4_194_303)?;
     }
     Ok(())
+}
+
+/// Debian 12's kernel.
+const KERNEL: &str = "6.1.0-18-amd64";
+
+/// The first CPU's entry, with the few lines that tell one kind of machine from another.
+fn cpuinfo(machine: &Machine) -> String {
+    match (machine.cpu.isa, machine.hypervisor) {
+        (Isa::X86, true) => "processor\t: 0\nflags\t\t: fpu vme hypervisor lahf_lm",
+        (Isa::X86, false) => "processor\t: 0\nflags\t\t: fpu vme lahf_lm",
+        (Isa::Aarch64, _) => "processor\t: 0\nFeatures\t: fp asimd evtstrm",
+        (Isa::Ppc64le, _) => "processor\t: 0\ncpu\t\t: POWER9, altivec supported",
+    }
+    .to_owned()
 }
 
 /// Modules that are loaded, the driver's first as the newest are on top.
@@ -82,6 +101,26 @@ fn information(machine: &Machine, gpu: &Gpu) -> String {
     lines.join("\n")
 }
 
+/// A folder for each GPU instance, with one for each compute instance (NVIDIA's MIG User Guide).
+fn mig_instances(gpu: &Gpu, tree: &mut Tree) -> Result<(), ScenarioError> {
+    for device in gpu.mig.devices.iter().filter(|_| gpu.mig.enabled) {
+        let (number, instance) = (gpu.minor, device.gpu_instance);
+        let folder = format!("proc/driver/nvidia/capabilities/gpu{number}/mig/gi{instance}");
+        let first = first_minor(number, instance);
+        let access =
+            |minor: u32| format!("DeviceFileMinor: {minor}\nDeviceFileMode: 256\nDeviceFileModify: 1");
+        tree.file(&format!("{folder}/access"), access(first))?;
+        let compute = device.compute_instance;
+        tree.file(&format!("{folder}/ci{compute}/access"), access(first + 1 + compute))?;
+    }
+    Ok(())
+}
+
+/// The number of a GPU instance's own capability file.
+fn first_minor(gpu: u32, instance: u32) -> u32 {
+    3 + gpu * 135 + instance * 9
+}
+
 /// Minor numbers of MIG's capability files, in the driver's fixed numbering: 9 for each GPU instance (itself and
 /// eight compute instances), 15 instances for each GPU, from 3 on.
 fn mig_minors(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
@@ -91,7 +130,7 @@ fn mig_minors(machine: &Machine, tree: &mut Tree) -> Result<(), ScenarioError> {
     let mut lines = vec!["config 1".to_owned(), "monitor 2".to_owned()];
     for minor in machine.gpus.iter().filter(|gpu| gpu.mig.enabled).map(|gpu| gpu.minor) {
         for instance in 0..15 {
-            let first = 3 + minor * 135 + instance * 9;
+            let first = first_minor(minor, instance);
             lines.push(format!("gpu{minor}/gi{instance}/access {first}"));
             lines
                 .extend((0..8).map(|ci| format!("gpu{minor}/gi{instance}/ci{ci}/access {}", first + 1 + ci)));

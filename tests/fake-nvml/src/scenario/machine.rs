@@ -21,6 +21,8 @@ pub struct Machine {
     pub host: String,
     /// Boot id as the kernel has it; derived from the name where nothing is stated.
     pub boot_id: String,
+    /// A virtual machine: its CPUs have the hypervisor's flag.
+    pub hypervisor: bool,
     /// NVML indices: slots in NVML's order. PCI order where nothing is stated.
     pub nvml_order: Vec<u32>,
     /// Driver.

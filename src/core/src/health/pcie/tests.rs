@@ -36,6 +36,7 @@ fn healthy() -> Snapshot {
         ..GpuReading::default()
     };
     let host = DriverGpu {
+        mig_instances: 0,
         pci: pci(),
         uuid: None,
         minor: None,

@@ -90,6 +90,9 @@ pub struct NicReading {
     pub link_layer: Option<String>,
     /// State of the port, `4: ACTIVE`.
     pub state: Option<String>,
+    /// State of its link, `5: LinkUp`; `3: Disabled` where it was switched off on purpose.
+    #[serde(default)]
+    pub link_state: Option<String>,
     /// Rate of the port, `400 Gb/sec (4X NDR)`.
     pub rate: Option<String>,
 }
