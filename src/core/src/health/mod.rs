@@ -10,14 +10,16 @@ pub mod finding;
 mod gpu_set;
 mod handle;
 mod history;
+pub mod known;
 mod limits;
 mod memory;
+mod promise;
 mod recovery;
 pub mod silence;
 pub mod xid;
 mod xid_rule;
 
-pub use expected::{Expected, KnownGpu};
+pub use expected::{Expected, KnownGpu, LEARNED};
 pub use finding::{Finding, Remedy, Severity, Subject};
 pub use history::{ActedEcc, History, SeenGpu, SilentMark};
 pub use limits::Limits;
@@ -52,6 +54,7 @@ pub struct Case<'a> {
 pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = driver::judge(case.snapshot);
     findings.extend(gpu_set::judge(case.snapshot, case.expected));
+    findings.extend(promise::judge(case));
     findings.extend(silence::judge(case));
     for gpu in case.snapshot.gpus.iter().filter(|_| case.gpu_map_certain) {
         findings.extend(judge_gpu(case, gpu));
@@ -63,6 +66,7 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
 fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     let mut findings = xid_rule::judge(case.snapshot, gpu);
     findings.extend(handle::judge(gpu));
+    findings.extend(promise::judge_gpu(case, gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge_gpu(case, gpu));
     findings

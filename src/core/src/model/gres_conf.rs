@@ -70,6 +70,7 @@ impl GresConf {
             return Err("MultipleFiles names MIG devices".into());
         }
         match file {
+            Some(list) if list.contains("nvidia-cap") => Err("File names MIG devices".into()),
             Some(list) => {
                 self.files.extend(hostlist::expand(list).map_err(|error| format!("File {error}"))?);
                 Ok(())
@@ -95,6 +96,58 @@ impl GresConf {
         let named = !self.files.is_empty() && !self.files.iter().any(|file| is_nvidia(file));
         named || (self.files.is_empty() && detected)
     }
+}
+
+/// How many units of the GRES `gpu` a slurm.conf gives the node: GPUs, or MIG devices in their place. `None` where it does
+/// not name the node, or not in a form that is understood.
+pub fn slurm_conf_gpus(text: &str, node: &str) -> Option<u32> {
+    let (mut by_default, mut found) = (None, None);
+    let lines = logical_lines(text);
+    for line in &lines {
+        let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+        let pairs: Vec<(String, &str)> =
+            pairs.map(|(key, value)| (key.to_ascii_lowercase(), value)).collect();
+        let Some((_, names)) = pairs.first().filter(|(key, _)| key == "nodename") else { continue };
+        let gres = pairs.iter().find(|(key, _)| key == "gres").map(|(_, value)| *value);
+        if names.eq_ignore_ascii_case("default") {
+            by_default = gres.or(by_default);
+        } else if hostlist::Hostlist::parse(names).is_ok_and(|list| list.contains(node)) {
+            found = gres.or(by_default);
+        }
+    }
+    gres_gpus(found?)
+}
+
+/// The GPUs in the value of `Gres=`: `gpu:h100:8`, `gpu:2(S:0),gpu:a100:4,mps:400`; a name without a count is one.
+fn gres_gpus(value: &str) -> Option<u32> {
+    let mut all: u32 = 0;
+    let mut any = false;
+    for one in split_outside_parentheses(value) {
+        let one = one.split('(').next().unwrap_or("");
+        let mut words = one.split(':');
+        if !words.next().is_some_and(|name| name.eq_ignore_ascii_case("gpu")) {
+            continue;
+        }
+        let last = words.next_back().unwrap_or("");
+        let count =
+            if last.starts_with(|letter: char| letter.is_ascii_digit()) { last.parse().ok()? } else { 1 };
+        all = all.checked_add(count)?;
+        any = true;
+    }
+    any.then_some(all)
+}
+
+fn split_outside_parentheses(list: &str) -> Vec<&str> {
+    let mut depth = 0u32;
+    list.split(|letter| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    })
+    .collect()
 }
 
 /// NVIDIA's device files are called nvidiaN; others' are renderDN or cardN.
@@ -150,6 +203,7 @@ mod tests {
             "include x.conf",
             "Name=gpu Count=8",
             "Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/c1",
+            "Name=gpu File=/dev/nvidia-caps/nvidia-cap[30,39]",
             "NodeName=n[ Name=gpu File=/dev/nvidia0",
         ] {
             let conf = GresConf::parse(text, "n1");
@@ -164,6 +218,17 @@ mod tests {
         assert!(conf.files.is_empty());
         let conf = GresConf::parse("NodeName=n2 AutoDetect=nvml\n", "n1");
         assert_eq!(conf.auto_detect, None);
+    }
+
+    #[test]
+    fn slurm_conf_says_how_many_gpus_a_node_has() {
+        let text = "NodeName=DEFAULT CPUs=8 Gres=gpu:8\nNodeName=n[1-4] State=UNKNOWN\n# NodeName=n5 Gres=gpu:1\n\
+                    nodename=m1 Gres=gpu:a100:2(S:0,1),mps:400,gpu:1 \\\n CPUs=4\nNodeName=m2 Gres=gpu\n\
+                    NodeName=m3 Gres=shard:4\nNodeName=m4 Gres=gpu:8G\nPartitionName=p Nodes=n[1-4]\n";
+        let counts = ["n1", "n4", "n5", "m1", "m2", "m3", "m4"].map(|node| slurm_conf_gpus(text, node));
+        assert_eq!(counts, [Some(8), Some(8), None, Some(3), Some(1), None, None]);
+        assert_eq!(slurm_conf_gpus("include nodes.conf\n", "n1"), None);
+        assert_eq!(slurm_conf_gpus("NodeName=n1 Gres=gpu:1g.10gb:7,gpu:no_consume:2\n", "n1"), Some(9));
     }
 
     #[test]
