@@ -9,7 +9,7 @@ mod before_job;
 mod look;
 mod site;
 
-pub use look::{Look, check_node, inspect_node};
+pub use look::{Inspection, Learned, Look, accept, inspect_node, learn_from};
 pub use site::Site;
 
 use crate::clock::Deadline;

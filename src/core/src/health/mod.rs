@@ -4,6 +4,7 @@
 //! what could not be read has severity `unknown` and never drains.
 
 pub mod codes;
+pub mod coverage;
 mod driver;
 mod expected;
 pub mod finding;

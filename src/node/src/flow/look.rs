@@ -2,15 +2,16 @@
 
 use super::Site;
 use crate::cgroup::Hierarchies;
-use crate::clock::{Deadline, boottime_ns};
+use crate::clock::{Deadline, boottime_ns, unix_ms};
 use crate::nvml::{Answer, Request, Watch};
 use crate::process::Lock;
-use crate::slurm::read_gres_conf;
-use crate::state::{Attempt, BootState};
-use crate::{files, kmsg, sysfs};
+use crate::slurm::{read_gres_conf, read_slurm_conf_gpus};
+use crate::state::{Attempt, BootState, load_known, save_known};
+use crate::{EdgeError, files, kmsg, sysfs};
 use gpuward_core::config::Mode;
+use gpuward_core::health::known::{How, KnownFile, learn, present};
 use gpuward_core::health::{ActedEcc, Case, Expected, Finding, History, Subject, evaluate, silence, xid};
-use gpuward_core::model::gpu_map::{GpuMap, resolve};
+use gpuward_core::model::gpu_map::{GpuMap, GpuName, UnknownGpu, resolve};
 use gpuward_core::model::gres_conf::GresConf;
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
 use gpuward_core::model::{GpuReading, PciAddress, Reading, Snapshot};
@@ -27,6 +28,8 @@ pub struct Look {
     pub map: GpuMap,
     /// What the node should be.
     pub expected: Expected,
+    /// What the node was known to be, or why that cannot be told.
+    pub known: Result<Option<KnownFile>, EdgeError>,
     boot: BootState,
     before: BootState,
     answer: Answer,
@@ -40,25 +43,29 @@ pub struct Look {
 pub(super) struct Ground {
     pub host: HostReading,
     pub gres: GresConf,
+    /// What gpuward.toml says of the node.
+    configured: Expected,
 }
 
 impl Ground {
     pub(super) fn read(site: &Site) -> Ground {
         let (sysfs, procfs) = (Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
         let gres = read_gres_conf(&site.config.slurm, site.env.slurm_conf.as_deref(), &site.env.node);
+        let (configured, contradictions) = site.config.expected_for(&site.env.node);
+        for contradiction in contradictions {
+            log::error!("gpuward.toml: {contradiction}; neither is expected");
+        }
         let mut host = sysfs::read_driver(sysfs, procfs);
         // A walk over all PCI devices: where gres.conf names files it can wait until the driver is at work.
         if gres.files.is_empty() {
             host.pci_gpus = sysfs::pci_gpus(sysfs);
         }
-        Ground { host, gres }
+        Ground { host, gres, configured }
     }
 
     /// True where Slurm's GPUs of this node are another vendor's: then there is nothing to look at.
-    pub(super) fn is_other_vendor(&self, site: &Site) -> bool {
-        site.config.health.expected_gpus.is_none()
-            && self.gres.is_other_vendor()
-            && self.host.driver_gpus.is_empty()
+    pub(super) fn is_other_vendor(&self) -> bool {
+        self.configured.gpu_count.is_none() && self.gres.is_other_vendor() && self.host.driver_gpus.is_empty()
     }
 
     /// The GPUs that Slurm gave the job.
@@ -85,10 +92,17 @@ impl Ground {
         GpuMap { targets: on_pci.iter().map(target).collect(), uncertain: None }
     }
 
-    fn expected(&self, site: &Site) -> Expected {
-        let by_config = site.config.health.expected_gpus.map(|count| (count, "gpuward.toml".to_owned()));
-        let by_gres = || self.gres.gpu_count().map(|count| (count, "gres.conf".to_owned()));
-        Expected { gpu_count: by_config.or_else(by_gres), ..Expected::default() }
+    /// What the node should be, for every kind of look the same; only checks read slurm.conf besides.
+    fn expected(&self, site: &Site, known: Option<&KnownFile>, depth: Depth) -> Expected {
+        let learned = known.map(|file| file.gpus.clone()).unwrap_or_default();
+        let slurm_conf = || {
+            let conf = site.env.slurm_conf.as_deref();
+            read_slurm_conf_gpus(&site.config.slurm, conf, &site.env.node)
+        };
+        Expected {
+            slurm_conf: if depth == Depth::ForAJob { None } else { slurm_conf() },
+            ..self.configured.clone().completed(self.gres.gpu_count(), learned)
+        }
     }
 }
 
@@ -111,7 +125,7 @@ fn is_inside_a_job() -> bool {
 /// Looks at the GPUs of `map`: the driver's answer before the deadline, the kernel log since the last look, and what
 /// the rules make of both.
 pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline) -> Look {
-    look_at(site, ground, map, (deadline, site.probe_deadline_ms), Depth::ForAJob)
+    look_at(site, ground, map, (deadline, site.probe_deadline_ms), Depth::ForAJob, &mut |_| {})
 }
 
 /// How much is read.
@@ -119,12 +133,21 @@ pub(super) fn look(site: &Site, ground: Ground, map: GpuMap, deadline: Deadline)
 enum Depth {
     /// What the rules of a prolog need.
     ForAJob,
-    /// Everything.
+    /// Everything that is quick and disturbs nobody.
     AtLeisure,
+    /// Everything.
+    Deep,
 }
 
 /// `deadline` comes with its length in milliseconds, for the report.
-fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), depth: Depth) -> Look {
+fn look_at(
+    site: &Site,
+    ground: Ground,
+    map: GpuMap,
+    deadline: (Deadline, u64),
+    depth: Depth,
+    told: &mut dyn FnMut(usize),
+) -> Look {
     let (deadline, deadline_ms) = deadline;
     let lock = take_lock(site, deadline);
     let before = BootState::load(Path::new(&site.paths.run), &site.boot_id);
@@ -135,14 +158,18 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
     };
     // Everything that can wait is done while the driver is at work.
     let attempt = site.begin_attempt();
-    let expected = ground.expected(site);
+    let known = load_known(Path::new(&site.paths.state), &site.env.node);
+    if let Err(error) = &known {
+        log::warn!("{error}; what this node was known to be does not count");
+    }
+    let expected = ground.expected(site, known.as_ref().ok().and_then(Option::as_ref), depth);
     let mut host = ground.host;
     host.kernel_log = read_log(site, &mut boot, deadline);
     let sysfs = Path::new(&site.paths.sysfs);
     sysfs::complete(&mut host, sysfs);
-    host.layout = (depth == Depth::AtLeisure).then(|| sysfs::read_layout(sysfs));
+    host.layout = (depth != Depth::ForAJob).then(|| sysfs::read_layout(sysfs));
     let mut answer = match watch {
-        Ok(watch) => watch.finish(deadline, deadline_ms),
+        Ok(watch) => watch.finish(deadline, deadline_ms, told),
         Err(outcome) => Answer::nothing(outcome),
     };
     let snapshot = Snapshot {
@@ -169,7 +196,7 @@ fn look_at(site: &Site, ground: Ground, map: GpuMap, deadline: (Deadline, u64), 
     boot.seen = history.seen_after(&snapshot);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
-    Look { snapshot, findings, map, expected, boot, before, answer, attempt, lock }
+    Look { snapshot, findings, map, expected, known, boot, before, answer, attempt, lock }
 }
 
 impl Look {
@@ -252,8 +279,12 @@ fn take_lock(site: &Site, deadline: Deadline) -> Option<Lock> {
 }
 
 fn start_probe(site: &Site, map: &GpuMap, depth: Depth) -> Result<Watch, ProbeOutcome> {
-    let request =
-        Request { library: site.library(), targets: map.targets.clone(), detail: depth == Depth::AtLeisure };
+    let request = Request {
+        library: site.library(),
+        targets: map.targets.clone(),
+        detail: depth != Depth::ForAJob,
+        deep: depth == Depth::Deep,
+    };
     Watch::start(Path::new(&site.paths.run), &request).map_err(|error| {
         log::error!("{error}; the driver is not asked");
         ProbeOutcome::Died { why: error.to_string() }
@@ -297,26 +328,81 @@ fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
     if modes.is_empty() { None } else { Some(modes.contains(&false)) }
 }
 
-/// A look at the whole node, for an admin: nothing is drained. What it saw counts for later looks as any other does.
-pub fn check_node(site: &Site) -> Look {
-    whole_node(site, site.probe_deadline_ms, Depth::ForAJob)
+/// What an admin wants to see of a node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Inspection<'a> {
+    /// Also what is slow or disturbs.
+    pub deep: bool,
+    /// These GPUs only; empty: all.
+    pub gpus: &'a [GpuName],
 }
 
-/// The same with everything that can be read: for a bug report, a topology, a simulated machine.
-pub fn inspect_node(site: &Site) -> Look {
-    whole_node(site, site.probe_deadline_ms.max(LEISURE_MS), Depth::AtLeisure)
-}
-
-/// How long a look at leisure may take. Ours: some 200 calls for each GPU, most of them microseconds, a few milliseconds;
-/// a prolog that comes meanwhile waits for it until its own deadline.
-const LEISURE_MS: u64 = 10_000;
-
-fn whole_node(site: &Site, deadline_ms: u64, depth: Depth) -> Look {
+/// A look at leisure, for an admin: nothing is drained. What it saw counts for later looks as any other does. `told`
+/// hears how many GPUs have answered and how many there are.
+///
+/// # Errors
+/// The node shows no GPU of a name that was asked for.
+pub fn inspect_node(
+    site: &Site,
+    wanted: Inspection<'_>,
+    told: &mut dyn FnMut(usize, usize),
+) -> Result<Look, UnknownGpu> {
     let mut ground = Ground::read(site);
-    let map = ground.all_gpus(site);
-    let mut look = look_at(site, ground, map, (Deadline::in_ms(deadline_ms), deadline_ms), depth);
+    let map = ground.all_gpus(site).only(wanted.gpus)?;
+    let depth = if wanted.deep { Depth::Deep } else { Depth::AtLeisure };
+    let deadline_ms = site.probe_deadline_ms.max(LEISURE_MS);
+    let count = map.targets.len();
+    told(0, count);
+    let deadline = (Deadline::in_ms(deadline_ms), deadline_ms);
+    let mut look = look_at(site, ground, map, deadline, depth, &mut |answered| told(answered, count));
     look.remember(site);
     look.came_to_a_verdict();
-    look.answer.settle();
-    look
+    look.settle();
+    Ok(look)
+}
+
+/// How long a look at leisure may take. Ours: some 200 calls for each GPU, most of them microseconds, and half a second
+/// for the InfoROM of a deep one; a prolog that comes meanwhile waits for it until its own deadline.
+const LEISURE_MS: u64 = 10_000;
+
+/// What became of a look that might be remembered as the node's known state.
+#[derive(Debug)]
+pub enum Learned {
+    /// It is known from now on.
+    Now(KnownFile),
+    /// Something was known before.
+    Before(KnownFile),
+    /// Nothing is known, and this look is not to be remembered.
+    Not(String),
+}
+
+/// Remembers the first clean look at the whole of a node as what it was known to be. `look` saw all GPUs at leisure.
+pub fn learn_from(site: &Site, look: &Look) -> Learned {
+    match &look.known {
+        Ok(Some(file)) => Learned::Before(file.clone()),
+        Err(error) => Learned::Not(error.to_string()),
+        Ok(None) => {
+            let gpus = learn(&look.snapshot, &look.expected, &look.findings);
+            let written = gpus.and_then(|gpus| write_known(site, How::Learned, gpus));
+            written.map_or_else(Learned::Not, Learned::Now)
+        }
+    }
+}
+
+/// Takes the node as it is for what it is known to be.
+///
+/// # Errors
+/// A GPU that did not answer, fewer GPUs than a file promises, or a file that cannot be replaced.
+pub fn accept(site: &Site, look: &Look) -> Result<KnownFile, String> {
+    write_known(site, How::Accepted, present(&look.snapshot, &look.expected)?)
+}
+
+fn write_known(
+    site: &Site,
+    how: How,
+    gpus: Vec<gpuward_core::health::KnownGpu>,
+) -> Result<KnownFile, String> {
+    let file = KnownFile::new(&site.env.node, how, unix_ms(), &site.boot_id, gpus);
+    save_known(Path::new(&site.paths.state), &file).map_err(|error| error.to_string())?;
+    Ok(file)
 }

@@ -2,7 +2,7 @@
 
 use crate::files;
 use gpuward_core::config::SlurmSettings;
-use gpuward_core::model::gres_conf::GresConf;
+use gpuward_core::model::gres_conf::{GresConf, slurm_conf_gpus};
 use std::path::{Path, PathBuf};
 
 /// No gres.conf in use is larger.
@@ -19,4 +19,11 @@ pub fn read_gres_conf(settings: &SlurmSettings, slurm_conf: Option<&str>, node: 
         Ok(text) => GresConf::parse(&text, node),
         Err(error) => GresConf { unclear: Some(error.to_string()), ..GresConf::default() },
     }
+}
+
+/// How many GPUs slurm.conf gives `node`: read where somebody waits for a check, never in a prolog.
+pub fn read_slurm_conf_gpus(settings: &SlurmSettings, slurm_conf: Option<&str>, node: &str) -> Option<u32> {
+    let configured = Some(settings.conf.as_str()).filter(|path| !path.is_empty());
+    let path = configured.or(slurm_conf).unwrap_or("/etc/slurm/slurm.conf");
+    slurm_conf_gpus(&files::read_text(Path::new(path), MAX_BYTES).ok()?, node)
 }

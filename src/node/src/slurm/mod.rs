@@ -5,5 +5,5 @@ mod gres;
 mod scontrol;
 
 pub use env::JobEnv;
-pub use gres::read_gres_conf;
+pub use gres::{read_gres_conf, read_slurm_conf_gpus};
 pub use scontrol::{Scontrol, find_bin};
