@@ -270,7 +270,7 @@ fn of_fleet<T: PartialEq + fmt::Debug>(key: &'static str, all: &[Said<'_, T>]) -
 }
 
 /// `1g.10gb`, `1c.2g.20gb`, `1g.10gb+me`: slices of compute, slices of the GPU, memory, extras.
-fn is_profile(text: &str) -> bool {
+pub(super) fn is_profile(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
     let number_and = |part: &str, unit: &str| {
         let digits = part.strip_suffix(unit).unwrap_or("");

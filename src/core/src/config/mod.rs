@@ -5,6 +5,7 @@
 
 mod error;
 mod expected;
+pub mod fleet;
 mod schema;
 
 pub use error::ConfigError;

@@ -80,7 +80,13 @@ fn needs(code: &str) -> Option<Needs> {
         "GRES_CONF" => Node(|case| {
             let expected = case.expected;
             let none_by_slurm = expected.gres_conf.is_none() && expected.slurm_conf.is_none();
-            none_by_slurm.then(|| "neither gres.conf nor slurm.conf says how many GPUs there are".to_owned())
+            let by_slurm = |source: &str| source == "gres.conf";
+            let ours = expected.gpu_count.as_ref().is_some_and(|(_, source)| !by_slurm(source));
+            if none_by_slurm {
+                return Some("neither gres.conf nor slurm.conf says how many GPUs there are".into());
+            }
+            (!ours && expected.known.is_empty())
+                .then(|| "nothing else says how many GPUs there should be".into())
         }),
         _ => return None,
     })

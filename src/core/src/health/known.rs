@@ -149,6 +149,11 @@ pub fn present(snapshot: &Snapshot, expected: &Expected) -> Result<Vec<KnownGpu>
     Ok(gpus)
 }
 
+/// What can be told of the GPUs that answer.
+pub fn now(snapshot: &Snapshot) -> Vec<KnownGpu> {
+    snapshot.gpus.iter().filter_map(|gpu| known(gpu, snapshot).ok()).collect()
+}
+
 /// Fewer GPUs than a file promises: a node that boots with seven of eight must not become a node with seven.
 fn broken_promise(snapshot: &Snapshot, expected: &Expected, count: u32) -> Option<String> {
     // What was learned promises nothing: an admin may accept less.
