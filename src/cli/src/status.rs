@@ -76,7 +76,11 @@ impl<'a> Page<'a> {
         let known = look.known.as_ref().ok().and_then(Option::as_ref);
         let now = gpuward_core::health::known::now(&look.snapshot);
         let before = known.map_or(&[][..], |file| file.gpus.as_slice());
-        Page { site, look, known, changes: changes(before, &now), now }
+        let mut changes = changes(before, &now);
+        // A GPU that does not answer is no change that anybody could accept.
+        let there = |pci| look.snapshot.gpus.iter().any(|gpu| gpu.pci() == Some(pci));
+        changes.retain(|change| change.now.is_some() || !there(change.pci));
+        Page { site, look, known, changes, now }
     }
 
     fn json(&self) -> serde_json::Value {
@@ -101,11 +105,8 @@ impl<'a> Page<'a> {
         let _ = writeln!(out, "known: {}", self.known_text());
         let _ = write!(out, "\n{}", self.table(style));
         if self.known.is_some() && !self.changes.is_empty() {
-            let _ = write!(
-                out,
-                "\n{}'gpuward status --accept' takes this for what the node should be\n",
-                self.changes_text()
-            );
+            out.push_str("\nnot as known ('gpuward status --accept' makes it the known state):\n");
+            out.push_str(&self.changes_text());
         }
         out
     }

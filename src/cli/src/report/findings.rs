@@ -46,10 +46,11 @@ impl Report<'_> {
         let gpus = count(self.gpus, "GPU");
         let judged = count(self.coverage.judged.len(), "rule");
         let mut missing: Vec<&str> = self.coverage.not_judged.iter().map(|one| one.code).collect();
+        // The reasons of one code stand together.
         missing.dedup();
         let missing = match missing.len() {
             0 => String::new(),
-            other => format!(", {other} could not be judged everywhere"),
+            other => format!(", {other} could not be judged"),
         };
         format!("node {node}: {before}{}{after}, {gpus} looked at, {judged} judged{missing}\n", self.verdict)
     }

@@ -40,13 +40,15 @@ enum Needs {
     Node(fn(&Case<'_>) -> Missing),
     /// Of each GPU.
     Gpu(fn(&Case<'_>, &ProbedGpu) -> Missing),
+    /// Of the node, then of each GPU.
+    Both(fn(&Case<'_>) -> Missing, fn(&Case<'_>, &ProbedGpu) -> Missing),
 }
 
 /// What is missing, if anything.
 type Missing = Option<String>;
 
 fn needs(code: &str) -> Option<Needs> {
-    use Needs::{Gpu, Node, Nothing};
+    use Needs::{Both, Gpu, Node, Nothing};
     Some(match code {
         "DRV_UNLOADED" | "PROBE_HANG" | "NVML_INIT" | "PROBE_BUSY" | "PROBE_DIED" | "NVML_LIB" => Nothing,
         // Each is an answer to opening the GPU.
@@ -73,10 +75,10 @@ fn needs(code: &str) -> Option<Needs> {
         }),
         "REMAP_FAIL" => Gpu(|_, gpu| missing(&gpu.reading.remap_failed, "row remapping")),
         "ECC_UNCORR" => Gpu(|_, gpu| missing(&gpu.reading.counters.ecc_volatile_uncorr, "ECC errors")),
-        "GPU_MODEL" => Gpu(|case, gpu| match case.expected.model {
-            None => Some("gpuward.toml states none".into()),
-            Some(_) => missing(&gpu.reading.model, "the model"),
-        }),
+        "GPU_MODEL" => Both(
+            |case| stated(&case.expected.model, "model"),
+            |_, gpu| missing(&gpu.reading.model, "the model"),
+        ),
         "GRES_CONF" => Node(|case| {
             let expected = case.expected;
             let none_by_slurm = expected.gres_conf.is_none() && expected.slurm_conf.is_none();
@@ -86,7 +88,7 @@ fn needs(code: &str) -> Option<Needs> {
                 return Some("neither gres.conf nor slurm.conf says how many GPUs there are".into());
             }
             (!ours && expected.known.is_empty())
-                .then(|| "nothing else says how many GPUs there should be".into())
+                .then(|| "only Slurm says how many GPUs there should be".into())
         }),
         _ => return None,
     })
@@ -96,11 +98,16 @@ fn driver_major(case: &Case<'_>) -> Option<u32> {
     case.snapshot.node.driver_version.value()?.split('.').next()?.parse().ok()
 }
 
+/// Why nothing is held against a value that only a site can state.
+fn stated<T>(expected: &Option<T>, key: &str) -> Missing {
+    expected.is_none().then(|| format!("no {key} is stated under [[expected]] in gpuward.toml"))
+}
+
 /// Why a reading is no value.
 fn missing<T>(reading: &Reading<T>, name: &str) -> Missing {
     match reading {
         Reading::Value(_) => None,
-        Reading::NotSupported => Some(format!("neither driver nor GPU tells {name}")),
+        Reading::NotSupported => Some(format!("not supported by this GPU or driver: {name}")),
         Reading::NoPermission => Some(format!("no permission to read {name}")),
         Reading::Lost | Reading::ResetRequired => Some("the GPU is lost or waits for a reset".into()),
         Reading::TimedOut => Some(format!("no answer in time about {name}")),
@@ -132,6 +139,10 @@ fn missing_for(case: &Case<'_>, code: &'static str) -> Vec<NotJudged> {
     let of_gpu = match needs(code) {
         Some(Needs::Node(missing)) => return missing(case).map(node).into_iter().collect(),
         Some(Needs::Gpu(missing)) => missing,
+        Some(Needs::Both(of_node, missing)) => match of_node(case) {
+            Some(why) => return vec![node(why)],
+            None => missing,
+        },
         Some(Needs::Nothing) | None => return Vec::new(),
     };
     let mut all: Vec<NotJudged> = Vec::new();
@@ -143,6 +154,12 @@ fn missing_for(case: &Case<'_>, code: &'static str) -> Vec<NotJudged> {
             Some(one) => one.gpus.push(Subject::of(gpu)),
             None => all.push(NotJudged { code, gpus: vec![Subject::of(gpu)], why }),
         }
+    }
+    for one in &mut all {
+        one.gpus.sort_by_key(|subject| match subject {
+            Subject::Gpu { slot, pci, .. } => (*slot, *pci),
+            Subject::Node => (None, None),
+        });
     }
     if let [one] = &mut all[..] {
         if one.gpus.len() == case.snapshot.gpus.len() {
