@@ -151,3 +151,54 @@ fn indented(out: &mut String, text: &str, style: Style) {
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuward_core::health::Remedy;
+
+    fn finding(what: &str) -> Finding {
+        Finding {
+            code: "GPU_MISS_PCI".into(),
+            severity: Severity::Warn,
+            subject: Subject::Gpu {
+                slot: Some(12),
+                pci: "0000:5f:00.0".parse().ok(),
+                uuid: "GPU-f5d21264-d72c-4106-c12f-20bd9faed9f6".parse().ok(),
+            },
+            what: what.into(),
+            value: Some("1234567 mW of what it draws".into()),
+            limit: Some("90 % of the default".into()),
+            source: "NVML fields 189 and 190 as the driver tells them".into(),
+            why: "a long explanation ".repeat(12),
+            remedy: Remedy::Reboot,
+        }
+    }
+
+    #[test]
+    fn every_line_fits_80_and_100_columns_and_names_the_gpu() {
+        let findings = [finding("the power limit in force is far below the default one"), finding("short")];
+        let mut coverage = Coverage { judged: vec!["XID79"], deeper: vec!["P2P"], ..Coverage::default() };
+        coverage.not_judged = (0..9)
+            .map(|at| coverage::NotJudged {
+                code: "ECC_UNCORR",
+                gpus: vec![findings[0].subject.clone(); at],
+                why: "no permission to read ECC errors".into(),
+            })
+            .collect();
+        let config = Config::default();
+        let report =
+            Report { node: "n1", verdict: "pass", gpus: 8, findings: &findings, coverage, config: &config };
+        for width in [80, 100] {
+            let text = report.text(Style { width, colours: false });
+            assert!(text.lines().all(|line| line.len() <= width), "{width}:\n{text}");
+            assert!(text.contains("GPU12") && text.contains("1 could not be judged"), "{text}");
+            assert!(text.contains("P2P: only with --deep"), "{text}");
+        }
+        let coloured = report.text(Style { width: 80, colours: true });
+        assert!(
+            coloured.contains("\x1b[33mwarn\x1b[0m") && coloured.contains("\x1b[32mpass\x1b[0m"),
+            "{coloured}"
+        );
+    }
+}
