@@ -103,9 +103,7 @@ fn write_kind(out: &mut String, kind: Kind<'_>, siblings: Kind<'_>) {
         let _ = write!(out, "\n# {count}\n{table}");
         return;
     }
-    let differs = differences(shape, siblings.0, siblings.1.len()).join("; ");
-    let verb = if nodes.len() == 1 { "has" } else { "have" };
-    let _ = writeln!(out, "\n# {names} {verb} {differs}.");
+    let _ = writeln!(out, "\n# {names} {}.", differs(shape, nodes.len(), siblings));
     if nodes.len() * (ODD_ONE_IN - 1) <= siblings.1.len() {
         out.push_str("# A fault: then the names belong into the list above. Another kind of node: then take off these '#'.\n");
         table.lines().for_each(|line| {
@@ -116,8 +114,8 @@ fn write_kind(out: &mut String, kind: Kind<'_>, siblings: Kind<'_>) {
     }
 }
 
-/// `7 GPUs, its 31 siblings 8`.
-fn differences(shape: &Shape, siblings: &Shape, count: usize) -> Vec<String> {
+/// `has 7 GPUs, its 31 siblings 8`.
+fn differs(shape: &Shape, count: usize, (siblings, their_nodes): Kind<'_>) -> String {
     let number = |value: &Option<u32>| {
         value.map_or_else(|| "different numbers of".to_owned(), |value| value.to_string())
     };
@@ -134,14 +132,18 @@ fn differences(shape: &Shape, siblings: &Shape, count: usize) -> Vec<String> {
         ("as power limit", power(&shape.power_limit_w), power(&siblings.power_limit_w)),
         ("as compute mode", mode(&shape.compute_mode), mode(&siblings.compute_mode)),
     ];
-    let siblings = if count == 1 { "one sibling".to_owned() } else { format!("{count} siblings") };
-    let differ = pairs.into_iter().filter(|(_, own, other)| own != other);
-    let mut told: Vec<String> =
-        differ.map(|(what, own, other)| format!("{own} {what}, not {other}")).collect();
-    if let Some(first) = told.first_mut() {
-        first.push_str(&format!(" as {siblings}"));
+    let (mut own, mut other) = (Vec::new(), Vec::new());
+    for (what, mine, theirs) in pairs.into_iter().filter(|(_, mine, theirs)| mine != theirs) {
+        own.push(format!("{mine} {what}"));
+        other.push(theirs);
     }
-    told
+    let (verb, whose) = if count == 1 { ("has", "its") } else { ("have", "their") };
+    let who = if their_nodes.len() == 1 {
+        "one sibling".to_owned()
+    } else {
+        format!("{} siblings", their_nodes.len())
+    };
+    format!("{verb} {}, {whose} {who} {}", own.join(" and "), other.join(" and "))
 }
 
 fn table(names: &str, shape: &Shape) -> String {
@@ -261,7 +263,7 @@ mod tests {
         fleet[6] = node("n7", 7, 18);
         let text = expected_tables(&fleet).unwrap();
         assert!(text.contains("# 31 nodes\n[[expected]]\nnodes = \"n[1-6,8-32]\"\ngpus = 8\n"), "{text}");
-        assert!(text.contains("\n# n7 has 7 GPUs, not 8 as 31 siblings.\n# A fault: then"), "{text}");
+        assert!(text.contains("\n# n7 has 7 GPUs, its 31 siblings 8.\n# A fault: then"), "{text}");
         assert!(text.contains("\n# [[expected]]\n# nodes = \"n7\"\n# gpus = 7\n"), "{text}");
         let config = Config::parse_whole(&text, "made").unwrap();
         let of = |node: &str| config.expected_for(node).0;
@@ -274,7 +276,7 @@ mod tests {
         let fleet = [node("a1", 8, 18), node("a2", 8, 18), node("b1", 4, 6), node("b2", 4, 6)];
         let text = expected_tables(&fleet).unwrap();
         assert!(
-            text.contains("# b[1-2] have 4 GPUs, not 8 as 2 siblings; 6 NVLinks for each GPU, not 18."),
+            text.contains("# b[1-2] have 4 GPUs and 6 NVLinks for each GPU, their 2 siblings 8 and 18."),
             "{text}"
         );
         let config = Config::parse_whole(&text, "made").unwrap();
