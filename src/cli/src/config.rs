@@ -1,6 +1,6 @@
 //! `gpuward config`: is a gpuward.toml valid.
 
-use gpuward_node::config::{DEFAULT_PATH, overrides, read};
+use gpuward_node::config::{DEFAULT_PATH, overrides, read_whole};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ enum What {
 /// Checks the file.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let What::Check { file } = &args.what;
-    let (_, config) = read(file).map_err(|error| error.to_string())?;
+    let config = read_whole(file).map_err(|error| error.to_string())?;
     let complaints = overrides(&config).1;
     if !complaints.is_empty() {
         return Err(complaints.join("\n"));

@@ -1,6 +1,8 @@
 //! `gpuward gen`: configuration for Slurm, printed, never written anywhere.
 
 use clap::Subcommand;
+use gpuward_core::config::fleet::expected_tables;
+use gpuward_core::model::SnapshotFile;
 use gpuward_core::slurm_conf::{self, Change, Release, Site};
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,6 +20,12 @@ enum What {
     /// The lines for slurm.conf, each with its reason.
     #[command(name = "slurm.conf")]
     SlurmConf(SlurmConfArgs),
+    /// `[[expected]]` tables for gpuward.toml from snapshots of a fleet: equal nodes in one table, odd ones told apart.
+    Expected {
+        /// Files that `gpuward snapshot` wrote, one for each node.
+        #[arg(required = true, value_name = "SNAPSHOT")]
+        snapshots: Vec<PathBuf>,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -46,8 +54,15 @@ struct SlurmConfArgs {
 pub fn run(args: &Args) -> Result<(), String> {
     let text = match &args.what {
         What::SlurmConf(args) => slurm_conf(args)?,
+        What::Expected { snapshots } => expected(snapshots)?,
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot write to stdout: {error}"))
+}
+
+fn expected(snapshots: &[PathBuf]) -> Result<String, String> {
+    let files: Vec<SnapshotFile> =
+        snapshots.iter().map(|path| crate::snapshot::read(path)).collect::<Result<_, _>>()?;
+    expected_tables(&files).map_err(|error| error.to_string())
 }
 
 fn slurm_conf(args: &SlurmConfArgs) -> Result<String, String> {

@@ -8,6 +8,7 @@ mod nccl;
 mod report;
 mod site;
 mod snapshot;
+mod status;
 mod store;
 mod topo;
 mod xid;
@@ -33,6 +34,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Check(check::Args),
+    Status(status::Args),
     Snapshot(snapshot::Args),
     Topo(topo::Args),
     Xid(xid::Args),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
 fn run(verb: &Verb) -> Result<ExitCode, String> {
     match verb {
         Verb::Check(args) => check::run(args),
+        Verb::Status(args) => status::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Topo(args) => topo::run(args),
         Verb::Xid(args) => xid::run(args),

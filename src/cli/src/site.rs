@@ -29,7 +29,7 @@ impl NodeArgs {
         if !named && !self.config.exists() {
             return Ok(config::Loaded::default());
         }
-        let (_, parsed) = config::read(&self.config).map_err(|error| error.to_string())?;
+        let parsed = config::read_whole(&self.config).map_err(|error| error.to_string())?;
         Ok(config::Loaded { config: parsed, path: Some(self.config.clone()), complaint: None })
     }
 

@@ -1,9 +1,10 @@
 //! `gpuward snapshot`: everything that was read from this node, as JSON.
 
+use crate::report::Progress;
 use crate::site::NodeArgs;
 use gpuward_core::model::SnapshotFile;
 use gpuward_node::files;
-use gpuward_node::flow::inspect_node;
+use gpuward_node::flow::{Inspection, inspect_node};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,7 +19,11 @@ pub struct Args {
 /// Prints the snapshot.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let site = args.node.site()?;
-    let look = inspect_node(&site);
+    let wanted = Inspection { deep: true, gpus: &[] };
+    let mut progress = Progress::new();
+    let look = inspect_node(&site, wanted, &mut |answered, all| progress.told(answered, all));
+    drop(progress);
+    let look = look.map_err(|error| error.to_string())?;
     super::print_json(&SnapshotFile::new(&site.env.node, look.expected, look.snapshot))
 }
 

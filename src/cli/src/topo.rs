@@ -6,7 +6,7 @@ use crate::snapshot;
 use gpuward_core::model::topology::{PlacedGpu, PlacedNic, matrix};
 use gpuward_core::model::{PciAddress, Topology};
 use gpuward_node::files;
-use gpuward_node::flow::inspect_node;
+use gpuward_node::flow::{Inspection, inspect_node};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,7 +35,10 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     let topology = match (&args.topo, &args.snapshot) {
         (Some(path), _) => of_text(path)?,
         (None, Some(path)) => Topology::of_snapshot(&snapshot::read(path)?.snapshot),
-        (None, None) => Topology::of_snapshot(&inspect_node(&args.node.site()?).snapshot),
+        (None, None) => {
+            let look = inspect_node(&args.node.site()?, Inspection::default(), &mut |_, _| {});
+            Topology::of_snapshot(&look.map_err(|error| error.to_string())?.snapshot)
+        }
     };
     if args.json {
         return super::print_json(&topology);

@@ -45,7 +45,7 @@ const MAX_EXPORT_BYTES: u64 = 1 << 30;
 /// Decodes standard input.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let overrides = match &args.config {
-        Some(path) => config::overrides(&config::read(path).map_err(|error| error.to_string())?.1).0,
+        Some(path) => config::overrides(&config::read_whole(path).map_err(|error| error.to_string())?).0,
         None => Overrides::default(),
     };
     let branch = args.driver.as_deref().map(branch_of).transpose()?;

@@ -41,3 +41,21 @@ fn plugstack_conf_is_optional_never_required() {
         example("plugstack.conf").lines().filter(|l| !l.starts_with('#')).map(Into::into).collect();
     assert_eq!(lines, ["optional spank_gpuward.so config=/etc/gpuward/gpuward.toml"]);
 }
+
+#[test]
+fn the_commented_expectations_of_gpuward_toml_are_valid_and_show_every_key() {
+    let text = example("gpuward.toml");
+    let start = text.find("# [[expected]]").unwrap();
+    let table = text[start..].split("\n\n").next().unwrap();
+    let is_setting = |line: &&str| line.starts_with("[[") || line.contains(" = ");
+    let lines = table.lines().map(|line| line.trim_start_matches("# ")).filter(is_setting);
+    let settings: String = lines.map(|line| format!("{line}\n")).collect();
+    let config = Config::parse_whole(&settings, "gpuward.toml").unwrap();
+    let (expected, _) = config.expected_for("dgx032");
+    assert!(
+        expected.gpu_count.is_some() && expected.model.is_some() && expected.nvlinks.is_some(),
+        "{settings}"
+    );
+    assert!(expected.pcie_width.is_some() && expected.mig.is_some() && expected.power_limit_mw.is_some());
+    assert!(expected.compute_mode.is_some());
+}

@@ -58,10 +58,7 @@ pub fn load_file(path: &Path) -> Loaded {
 }
 
 /// Reads one file without falling back to anything.
-///
-/// # Errors
-/// It cannot be read, is not to be trusted, or holds an error; with file and line.
-pub fn read(path: &Path) -> Result<(String, Config), EdgeError> {
+fn read(path: &Path) -> Result<(String, Config), EdgeError> {
     let text = files::read_own(path, MAX_BYTES)?;
     let config = Config::parse(&text, &path.display().to_string())?;
     Ok((text, config))
@@ -92,6 +89,15 @@ pub fn overrides(config: &Config) -> (Overrides, Vec<String>) {
         }
     }
     (all, complaints)
+}
+
+/// The same for somebody who looks: the file must also say one thing of every node.
+///
+/// # Errors
+/// It cannot be read, is not to be trusted, or holds an error; with file and line.
+pub fn read_whole(path: &Path) -> Result<Config, EdgeError> {
+    let text = files::read_own(path, MAX_BYTES)?;
+    Ok(Config::parse_whole(&text, &path.display().to_string())?)
 }
 
 fn copy_of(path: &Path) -> PathBuf {

@@ -10,7 +10,7 @@ mod kernel_log;
 mod look;
 mod site;
 
-pub use look::{Look, check_node, inspect_node};
+pub use look::{Inspection, Learned, Look, accept, inspect_node, learn_from};
 pub use site::Site;
 
 use crate::clock::Deadline;

@@ -184,6 +184,7 @@ functions! {
     nvmlDeviceGetVbiosVersion: Text;
     nvmlDeviceGetBoardPartNumber: Text;
     nvmlDeviceGetInforomImageVersion: Text;
+    nvmlDeviceValidateInforom: unsafe extern "C" fn(Device) -> c_uint;
     nvmlDeviceGetGspFirmwareMode: Two<c_uint>;
     nvmlDeviceGetMemoryInfo_v2: One<Memory>;
     nvmlDeviceGetBAR1MemoryInfo: One<Bar1>;
@@ -291,6 +292,12 @@ impl Nvml {
         let function = found(function)?;
         // SAFETY: a handle of this library, and as many writable bytes as stated.
         text_of(|bytes, length| unsafe { function(device, bytes, length) })
+    }
+
+    fn nothing(function: Option<unsafe extern "C" fn(Device) -> c_uint>, device: Device) -> Answer<()> {
+        let function = found(function)?;
+        // SAFETY: a handle of this library.
+        checked(unsafe { function(device) })
     }
 
     fn one<T: Plain>(function: Option<One<T>>, device: Device) -> Answer<T> {

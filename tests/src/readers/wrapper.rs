@@ -162,6 +162,7 @@ fn board(device: &Device<'_>) -> BoardReading {
         vbios: reading(device.vbios_version()),
         part_number: reading(device.board_part_number()),
         inforom: reading(device.info_rom_image_version()),
+        inforom_check: reading(device.validate_info_rom()),
         gsp: reading(device.gsp_firmware_mode()).map(|mode| mode.enabled),
         pci_device_id: pci.clone().map(|pci| pci.pci_device_id),
         pci_subsystem_id: pci

@@ -32,6 +32,11 @@ impl ConfigError {
         ConfigError { file: file.to_owned(), line, message }
     }
 
+    /// `message` about what stands at an offset of a file's text.
+    pub(super) fn at((file, text, offset): (&str, &str, usize), message: String) -> Self {
+        ConfigError { file: file.to_owned(), line: line_at(text, offset), message }
+    }
+
     pub(super) fn range(file: &str, text: &str, key: &str, value: u64, from: u64, to: u64) -> Self {
         let message = format!("{key} = {value}: allowed are {from} to {to}");
         ConfigError { file: file.to_owned(), line: line_of_key(text, key), message }

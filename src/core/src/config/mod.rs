@@ -4,6 +4,8 @@
 //! one. Reading the file, and who may own it, is the business of the edges.
 
 mod error;
+mod expected;
+pub mod fleet;
 mod schema;
 
 use crate::health::overrides::Overrides;
@@ -13,6 +15,7 @@ use std::collections::BTreeMap;
 
 pub use error::ConfigError;
 pub(crate) use error::nearest;
+pub use expected::{ComputeMode, Contradiction, ExpectedNodes};
 pub use schema::{
     CodePolicy, Config, EnvironmentMode, EnvironmentSettings, HealthSettings, LogLevel, LogSettings, Mode,
     NvmlSettings, Paths, ProbeSettings, RowPolicy, SlurmSettings,
@@ -28,6 +31,16 @@ impl Config {
         let config: Config =
             toml::from_str(text).map_err(|error| ConfigError::from_toml(&error, text, file))?;
         config.validate(text, file)?;
+        Ok(config)
+    }
+
+    /// The same for somebody who looks: also whether the file says one thing of every node.
+    ///
+    /// # Errors
+    /// As [`Config::parse`], and two settings that say different things of one node.
+    pub fn parse_whole(text: &str, file: &str) -> Result<Config, ConfigError> {
+        let config = Config::parse(text, file)?;
+        config.check_fleet(text, file)?;
         Ok(config)
     }
 
@@ -54,6 +67,7 @@ impl Config {
                 ));
             }
         }
+        self.validate_expected(text, file)?;
         for code in self.health.codes.keys() {
             if !crate::health::codes::is_known(code) {
                 return Err(ConfigError::unknown_code(file, text, code));

@@ -1,5 +1,6 @@
 //! The settings, their defaults and where each default comes from.
 
+use super::ExpectedNodes;
 use crate::health::Limits;
 use crate::health::action::Action;
 use serde::Deserialize;
@@ -19,6 +20,8 @@ pub struct Config {
     pub slurm: SlurmSettings,
     /// What a finding leads to.
     pub health: HealthSettings,
+    /// What the nodes should be.
+    pub expected: Vec<ExpectedNodes>,
     /// What the plugin may put into a task's environment.
     pub environment: EnvironmentSettings,
     /// Where the programs log.
@@ -203,7 +206,7 @@ impl Mode {
 pub struct HealthSettings {
     /// The overall mode. A fresh install observes.
     pub mode: Mode,
-    /// How many GPUs the node must have; absent: what gres.conf names for it.
+    /// How many GPUs every node must have; absent: what `[[expected]]` says of it, else what gres.conf names for it.
     pub expected_gpus: Option<u32>,
     /// A mode of its own for single codes.
     pub codes: BTreeMap<String, CodePolicy>,

@@ -24,6 +24,10 @@ pub struct Expected {
     pub compute_mode: Option<(u32, String)>,
     /// What the site says in the place of catalogue rows.
     pub overrides: Overrides,
+    /// How many GPUs gres.conf names for the node.
+    pub gres_conf: Option<u32>,
+    /// How many units of the GRES gpu slurm.conf gives the node: GPUs, or MIG devices in their place. Read in checks only.
+    pub slurm_conf: Option<u32>,
     /// What the node's GPUs were at the first clean full check, or when an admin accepted them.
     pub known: Vec<KnownGpu>,
     /// What the node's RDMA devices were then.
@@ -79,6 +83,32 @@ pub struct KnownGpu {
 }
 
 impl Expected {
+    /// What a site's configuration says, completed with what gres.conf says and with what the node was known to be.
+    ///
+    /// gres.conf comes before what was learned: a site may give Slurm only some of a node's GPUs.
+    pub fn completed(mut self, gres_conf: Option<u32>, known: Vec<KnownGpu>) -> Expected {
+        let learned = u32::try_from(known.len()).ok().filter(|&count| count > 0);
+        self.gpu_count = self
+            .gpu_count
+            .or_else(|| gres_conf.map(|count| (count, "gres.conf".to_owned())))
+            .or_else(|| learned.map(|count| (count, LEARNED.to_owned())));
+        Expected { gres_conf, known, ..self }
+    }
+
+    /// The same with what `other` says in place of it, where it says anything.
+    pub fn overruled_by(self, other: Expected) -> Expected {
+        Expected {
+            gpu_count: other.gpu_count.or(self.gpu_count),
+            model: other.model.or(self.model),
+            nvlinks: other.nvlinks.or(self.nvlinks),
+            pcie_width: other.pcie_width.or(self.pcie_width),
+            mig: other.mig.or(self.mig),
+            power_limit_mw: other.power_limit_mw.or(self.power_limit_mw),
+            compute_mode: other.compute_mode.or(self.compute_mode),
+            ..self
+        }
+    }
+
     /// What was known of the GPU in this slot.
     pub fn known_at(&self, pci: Option<PciAddress>) -> Option<&KnownGpu> {
         self.known.iter().find(|known| Some(known.pci) == pci)

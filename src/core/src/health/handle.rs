@@ -14,6 +14,9 @@ pub(super) fn judge(gpu: &ProbedGpu) -> Option<Finding> {
         Reading::Failed(code) => of_code(*code, gpu),
         Reading::Value(()) if any(gpu, Reading::Lost) => of("GPU_LOST", "GPU was lost while it was read"),
         Reading::Value(()) if any(gpu, Reading::ResetRequired) => of("RESET_REQ", "GPU requires reset"),
+        Reading::Value(()) if inforom_check(gpu) == Some(Reading::Failed(14)) => {
+            Some(Finding { source: "NVML InfoROM validation".into(), ..of_code(14, gpu)? })
+        }
         Reading::NotSupported => of("GPU_OPEN", "the driver does not open this GPU for us")
             .map(|finding| finding.with_severity(super::Severity::Unknown)),
         _ => None,
@@ -36,6 +39,10 @@ fn of_code(code: i64, gpu: &ProbedGpu) -> Option<Finding> {
         999 => of("GPU_OPEN", "the GPU does not open: unknown error"),
         _ => of("GPU_OPEN", "the GPU does not open").map(|f| f.with_severity(super::Severity::Unknown)),
     }
+}
+
+fn inforom_check(gpu: &ProbedGpu) -> Option<Reading<()>> {
+    gpu.reading.detail.as_ref().map(|detail| detail.board.inforom_check)
 }
 
 /// True where any reading of the GPU came back as `answer`.

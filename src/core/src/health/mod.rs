@@ -7,6 +7,7 @@ pub mod action;
 mod changed;
 mod clocks;
 pub mod codes;
+pub mod coverage;
 mod driver;
 mod expected;
 mod fabric;
@@ -16,6 +17,7 @@ mod handle;
 mod heat;
 mod history;
 pub mod kernel_log;
+pub mod known;
 mod leftovers;
 mod limits;
 mod load;
@@ -29,13 +31,14 @@ pub mod overrides;
 mod pcie;
 mod platform;
 mod power;
+mod promise;
 mod recovery;
 mod repair;
 pub mod silence;
 pub mod sxid;
 pub mod xid;
 
-pub use expected::{Expected, KnownGpu, KnownNic};
+pub use expected::{Expected, KnownGpu, KnownNic, LEARNED};
 pub use finding::{Finding, Remedy, Severity, Subject};
 pub use history::{ActedEcc, History, SeenGpu, SeenLinks, SilentMark, StuckMark};
 pub use limits::Limits;
@@ -71,6 +74,7 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
     let mut findings = driver::judge(case.snapshot);
     findings.extend(gpu_set::judge(case.snapshot, case.expected));
     findings.extend(log_rules::judge_node(case.snapshot, case.expected));
+    findings.extend(promise::judge(case));
     findings.extend(silence::judge(case));
     findings.extend(nvlink::judge(case));
     findings.extend(modules::judge(case));
@@ -88,6 +92,7 @@ pub fn evaluate(case: &Case<'_>) -> Vec<Finding> {
 fn judge_gpu(case: &Case<'_>, gpu: &ProbedGpu) -> Vec<Finding> {
     let mut findings = log_rules::judge_gpu(case.snapshot, gpu, case.expected, case.history);
     findings.extend(handle::judge(gpu));
+    findings.extend(promise::judge_gpu(case, gpu));
     findings.extend(recovery::judge(gpu));
     findings.extend(memory::judge_gpu(case, gpu));
     findings.extend(repair::judge_gpu(gpu));

@@ -85,6 +85,8 @@ readings! {
         part_number: Reading<String>,
         /// InfoROM image version.
         inforom: Reading<String>,
+        /// Whether the InfoROM's flash memory agrees with its checksums: code 14 says no. Only a deep look reads it.
+        inforom_check: Reading<()>,
         /// GSP firmware: whether it is on.
         gsp: Reading<bool>,
         /// Device id and vendor id, 0x233010de.

@@ -8,7 +8,9 @@
 
 use super::gres_conf::{GresConf, device_number};
 use super::snapshot::{DriverGpu, GpuTarget, HostReading};
-use super::{GpuUuid, GresIndex};
+use super::{GpuUuid, GresIndex, PciAddress};
+use std::fmt;
+use std::str::FromStr;
 
 /// The job's GPUs, and whether they are known beyond doubt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +26,85 @@ impl GpuMap {
     pub fn certain(&self) -> bool {
         self.uncertain.is_none()
     }
+
+    /// The GPUs of these names only; all where none is named.
+    ///
+    /// # Errors
+    /// A name that no GPU has.
+    pub fn only(mut self, names: &[GpuName]) -> Result<GpuMap, UnknownGpu> {
+        let unknown = |name: &&GpuName| !self.targets.iter().any(|target| name.fits(target));
+        if let Some(name) = names.iter().find(unknown) {
+            let minors: Vec<String> = self
+                .targets
+                .iter()
+                .filter_map(|target| target.minor)
+                .map(|minor| minor.to_string())
+                .collect();
+            return Err(UnknownGpu { name: name.to_string(), minors: minors.join(", ") });
+        }
+        self.targets.retain(|target| names.is_empty() || names.iter().any(|name| name.fits(target)));
+        Ok(self)
+    }
+}
+
+/// What an admin calls a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GpuName {
+    /// The number in /dev/nvidiaN.
+    Minor(u32),
+    /// PCI address.
+    Pci(PciAddress),
+    /// UUID or its beginning, as gpuward prints it.
+    Uuid(GpuUuid),
+}
+
+impl GpuName {
+    /// True where the GPU has this name.
+    pub fn fits(&self, target: &GpuTarget) -> bool {
+        match self {
+            GpuName::Minor(minor) => target.minor == Some(*minor),
+            GpuName::Pci(pci) => target.pci == Some(*pci),
+            GpuName::Uuid(uuid) => {
+                target.uuid.as_ref().is_some_and(|whole| whole.as_str().starts_with(uuid.as_str()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for GpuName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GpuName::Minor(minor) => minor.fmt(out),
+            GpuName::Pci(pci) => pci.fmt(out),
+            GpuName::Uuid(uuid) => uuid.fmt(out),
+        }
+    }
+}
+
+impl FromStr for GpuName {
+    type Err = BadGpuName;
+
+    fn from_str(text: &str) -> Result<GpuName, BadGpuName> {
+        let minor = || text.parse().ok().filter(|_| !text.starts_with('+')).map(GpuName::Minor);
+        let uuid = || text.parse().ok().filter(|uuid: &GpuUuid| !uuid.is_mig()).map(GpuName::Uuid);
+        let name = minor().or_else(|| text.parse().ok().map(GpuName::Pci)).or_else(uuid);
+        name.ok_or_else(|| BadGpuName(crate::text::escape(text, 60)))
+    }
+}
+
+/// A text that names no GPU.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' names no GPU: allowed are the number in /dev/nvidiaN, a PCI address like 0000:3b:00.0, a UUID like GPU-8932f937"
+)]
+pub struct BadGpuName(String);
+
+/// A GPU that the node does not show.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("this node shows no GPU {name}; by the number in /dev/nvidiaN there are {minors}")]
+pub struct UnknownGpu {
+    name: String,
+    minors: String,
 }
 
 /// No job has more GPUs on a node; a longer list is not Slurm's.
@@ -335,5 +416,28 @@ mod tests {
         }
         let agree = GresConf::parse("AutoDetect=nvml\nName=gpu File=/dev/nvidia[3,2,1,0]", "n1");
         assert!(resolve(Some("0"), Some("0"), &agree, &host()).certain());
+    }
+
+    #[test]
+    fn an_admin_names_gpus_by_number_address_or_uuid() {
+        let target = |minor: u32| GpuTarget {
+            minor: Some(minor),
+            pci: format!("0000:{minor}b:00.0").parse().ok(),
+            uuid: format!("GPU-{minor}932f937-d72c-4106-c12f-20bd9faed9f6").parse().ok(),
+            ..GpuTarget::default()
+        };
+        let map = GpuMap { targets: (0..4).map(target).collect(), uncertain: None };
+        let only = |names: &[&str]| {
+            let names: Vec<GpuName> = names.iter().map(|name| name.parse().unwrap()).collect();
+            let map = map.clone().only(&names).map_err(|error| error.to_string())?;
+            Ok::<_, String>(map.targets.iter().filter_map(|target| target.minor).collect::<Vec<u32>>())
+        };
+        assert_eq!(only(&[]), Ok(vec![0, 1, 2, 3]));
+        assert_eq!(only(&["3", "GPU-1932f937", "0000:0B:00.0"]), Ok(vec![0, 1, 3]));
+        let says = "this node shows no GPU 7; by the number in /dev/nvidiaN there are 0, 1, 2, 3";
+        assert_eq!(only(&["7"]), Err(says.to_owned()));
+        for text in ["", "+1", "-1", "x", "MIG-8932f937-d72c", "3b:00.0"] {
+            assert!(text.parse::<GpuName>().is_err(), "{text}");
+        }
     }
 }

@@ -75,6 +75,7 @@ impl GresConf {
             return Err("MultipleFiles names MIG devices".into());
         }
         match file {
+            Some(list) if list.contains("nvidia-cap") => Err("File names MIG devices".into()),
             Some(list) => {
                 self.files.extend(hostlist::expand(list).map_err(|error| format!("File {error}"))?);
                 Ok(())
@@ -163,6 +164,7 @@ mod tests {
             "include x.conf",
             "Name=gpu Count=8",
             "Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/c1",
+            "Name=gpu File=/dev/nvidia-caps/nvidia-cap[30,39]",
             "NodeName=n[ Name=gpu File=/dev/nvidia0",
         ] {
             let conf = GresConf::parse(text, "n1");

@@ -1,18 +1,106 @@
 //! Slurm's bracket lists: `n[1-3,7]`, `/dev/nvidia[0-7]`, `gpu[01-16],login`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 /// No list in a configuration of ours is longer; a larger one is a mistake or an attack.
 const MAX_NAMES: usize = 65_536;
+
+/// Slurm itself knows a few brackets in a name.
+const MAX_PIECES: usize = 16;
+
+/// A bracket list that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hostlist {
+    parts: Vec<Vec<Piece>>,
+}
+
+/// Text as it stands, or a bracket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Ranges(Vec<Range>),
+}
+
+/// `08-10`: from, to, and how many digits at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    from: u32,
+    to: u32,
+    width: usize,
+}
+
+impl Hostlist {
+    /// Reads a list without writing out its names, so that a long one costs a prolog nothing.
+    ///
+    /// # Errors
+    /// A bracket that is not closed, a range that is not one, or more than 65,536 names.
+    pub fn parse(list: &str) -> Result<Hostlist, HostlistError> {
+        let bad = |what: &str| HostlistError { list: crate::text::escape(list, 80), what: what.to_owned() };
+        let parts = split_outside_brackets(list);
+        let parts: Vec<Vec<Piece>> =
+            parts.iter().map(|part| pieces(part.trim()).map_err(bad)).collect::<Result<_, _>>()?;
+        let count =
+            |part: &Vec<Piece>| part.iter().fold(1usize, |all, piece| all.saturating_mul(piece.count()));
+        let names = parts.iter().fold(0usize, |all, part| all.saturating_add(count(part)));
+        if names > MAX_NAMES {
+            return Err(bad("too many names"));
+        }
+        Ok(Hostlist { parts })
+    }
+
+    /// All names, in the order written.
+    pub fn names(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for part in &self.parts {
+            let mut names = vec![String::new()];
+            for piece in part {
+                names = names.iter().flat_map(|head| piece.spelled(head)).collect();
+            }
+            all.extend(names);
+        }
+        all
+    }
+
+    /// True where the list names `name`.
+    pub fn contains(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| fits(part, name))
+    }
+
+    /// True for a list without names.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+impl Piece {
+    fn count(&self) -> usize {
+        let Piece::Ranges(ranges) = self else { return 1 };
+        let of = |range: &Range| {
+            usize::try_from(range.to - range.from).map_or(usize::MAX, |more| more.saturating_add(1))
+        };
+        ranges.iter().fold(0, |all, range| all.saturating_add(of(range)))
+    }
+
+    /// `head` followed by everything that this piece stands for.
+    fn spelled(&self, head: &str) -> Vec<String> {
+        match self {
+            Piece::Text(text) => vec![format!("{head}{text}")],
+            Piece::Ranges(ranges) => ranges
+                .iter()
+                .flat_map(|range| {
+                    (range.from..=range.to).map(|value| format!("{head}{value:0width$}", width = range.width))
+                })
+                .collect(),
+        }
+    }
+}
 
 /// All names of a bracket list, in the order written.
 ///
 /// # Errors
 /// A bracket that is not closed, a range that is not one, or more than 65,536 names.
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
-    let mut names = Vec::new();
-    for part in split_outside_brackets(list) {
-        expand_part(part.trim(), list, &mut names)?;
-    }
-    Ok(names)
+    Hostlist::parse(list).map(|list| list.names())
 }
 
 fn split_outside_brackets(list: &str) -> Vec<&str> {
@@ -33,36 +121,108 @@ fn split_outside_brackets(list: &str) -> Vec<&str> {
     parts
 }
 
-fn expand_part(part: &str, list: &str, names: &mut Vec<String>) -> Result<(), HostlistError> {
-    let bad = |what: &str| HostlistError { list: crate::text::escape(list, 80), what: what.to_owned() };
-    let Some(open) = part.find('[') else {
-        if part.contains(']') {
-            return Err(bad("a bracket is closed that was never opened"));
+fn pieces(part: &str) -> Result<Vec<Piece>, &'static str> {
+    let mut pieces = Vec::new();
+    let mut rest = part;
+    while let Some(open) = rest.find('[') {
+        if pieces.len() > MAX_PIECES {
+            return Err("too many brackets");
         }
-        names.push(part.to_owned());
-        return (names.len() <= MAX_NAMES).then_some(()).ok_or_else(|| bad("too many names"));
+        let close = rest[open..].find(']').map(|at| open + at).ok_or("a bracket is not closed")?;
+        pieces.push(text(&rest[..open])?);
+        pieces.push(Piece::Ranges(rest[open + 1..close].split(',').map(range).collect::<Result<_, _>>()?));
+        rest = &rest[close + 1..];
+    }
+    pieces.push(text(rest)?);
+    Ok(pieces)
+}
+
+fn text(text: &str) -> Result<Piece, &'static str> {
+    if text.contains(']') {
+        return Err("a bracket is closed that was never opened");
+    }
+    Ok(Piece::Text(text.to_owned()))
+}
+
+fn range(text: &str) -> Result<Range, &'static str> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse::<u32>().ok()).flatten().ok_or("a range is not two numbers")
     };
-    let close = part[open..].find(']').map(|at| open + at).ok_or_else(|| bad("a bracket is not closed"))?;
-    let (head, inside, tail) = (&part[..open], &part[open + 1..close], &part[close + 1..]);
-    for range in inside.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let number = |text: &str| {
-            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            digits
-                .then(|| text.parse::<u32>().ok())
-                .flatten()
-                .ok_or_else(|| bad("a range is not two numbers"))
-        };
-        let (from, to) = (number(first)?, number(last)?);
-        if to < from || usize::try_from(to - from).unwrap_or(MAX_NAMES) >= MAX_NAMES {
-            return Err(bad("a range runs backwards or is too long"));
-        }
-        for value in from..=to {
-            let name = format!("{head}{value:0width$}{tail}", width = first.len());
-            expand_part(&name, list, names)?;
+    let (from, to) = (number(first)?, number(last)?);
+    if to < from {
+        return Err("a range runs backwards");
+    }
+    Ok(Range { from, to, width: first.len() })
+}
+
+fn fits(pieces: &[Piece], name: &str) -> bool {
+    let Some((first, rest)) = pieces.split_first() else { return name.is_empty() };
+    match first {
+        Piece::Text(text) => name.strip_prefix(text.as_str()).is_some_and(|tail| fits(rest, tail)),
+        Piece::Ranges(ranges) => {
+            // Digits may follow a bracket, so every length is tried; a u32 has at most ten.
+            let digits = name.bytes().take_while(u8::is_ascii_digit).count();
+            (1..=digits).any(|length| {
+                let (number, tail) = name.split_at(length);
+                let is_in = |range: &Range| {
+                    let spelled = length == range.width || (length > range.width && !number.starts_with('0'));
+                    spelled && number.parse().is_ok_and(|value: u32| (range.from..=range.to).contains(&value))
+                };
+                ranges.iter().any(is_in) && fits(rest, tail)
+            })
         }
     }
-    Ok(())
+}
+
+/// The bracket list of these names, by what comes before their last number; [`expand`] gives them back, sorted.
+pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut plain = BTreeSet::new();
+    let mut numbered: BTreeMap<(&str, usize), BTreeSet<u32>> = BTreeMap::new();
+    let split: Vec<(&str, &str)> = names.into_iter().map(split_number).collect();
+    // A number of two digits goes with 08 and 09 where there are such, else with 8 and 9.
+    let padded: BTreeSet<(&str, usize)> = split
+        .iter()
+        .filter(|(_, digits)| digits.len() > 1 && digits.starts_with('0'))
+        .map(|(head, digits)| (*head, digits.len()))
+        .collect();
+    for (head, digits) in split {
+        let width = if padded.contains(&(head, digits.len())) { digits.len() } else { 1 };
+        match digits.parse() {
+            Ok(number) => {
+                numbered.entry((head, width)).or_default().insert(number);
+            }
+            Err(_) => {
+                plain.insert(head);
+            }
+        }
+    }
+    let of_numbers = numbered.iter().map(|((head, width), numbers)| bracket(head, *width, numbers));
+    plain.iter().map(ToString::to_string).chain(of_numbers).collect::<Vec<_>>().join(",")
+}
+
+/// What comes before the last number, and that number; no number where there is none or one too large.
+fn split_number(name: &str) -> (&str, &str) {
+    let start = name.rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
+    let (head, digits) = name.split_at_checked(start).unwrap_or((name, ""));
+    if digits.parse::<u32>().is_ok() { (head, digits) } else { (name, "") }
+}
+
+fn bracket(head: &str, width: usize, numbers: &BTreeSet<u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let run = |&(from, to): &(u32, u32)| match from == to {
+        true => format!("{from:0width$}"),
+        false => format!("{from:0width$}-{to:0width$}"),
+    };
+    let inside = runs.iter().map(run).collect::<Vec<_>>().join(",");
+    if numbers.len() == 1 { format!("{head}{inside}") } else { format!("{head}[{inside}]") }
 }
 
 /// A bracket list that cannot be read.
@@ -97,8 +257,54 @@ mod tests {
             "n[1-999999]",
             "n[0-255][0-255][0-255]",
             "n[]",
+            "[1][1][1][1][1][1][1][1][1][1][1][1][1]",
         ] {
             assert!(expand(list).is_err(), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_list_contains_just_the_names_that_it_expands_to() {
+        let mut candidates: Vec<String> =
+            ["n", "n1x", "", "n[1-3]", "n4294967296", "n-1"].map(String::from).to_vec();
+        for head in ["n", "gpu", "r1n", "r2n"] {
+            for number in 0..25 {
+                candidates.extend([
+                    format!("{head}{number}"),
+                    format!("{head}{number:02}"),
+                    format!("{head}{number:03}"),
+                ]);
+            }
+        }
+        for text in
+            ["n[1-3,7]", "gpu[08-10],login", "r[1-2]n[1-2]", "n[1-12]2", "n[001-020],n5", "n[9-11][0-1]", ""]
+        {
+            let list = Hostlist::parse(text).unwrap();
+            let names = list.names();
+            assert!(names.iter().all(|name| list.contains(name)), "{text}");
+            for name in &candidates {
+                assert_eq!(list.contains(name), names.contains(name), "{text}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn folded_names_expand_to_the_same_names() {
+        assert_eq!(fold(["n3", "n1", "n2", "n7", "n2"]), "n[1-3,7]");
+        assert_eq!(fold(["gpu08", "gpu10", "gpu09", "login"]), "login,gpu[08-10]");
+        assert_eq!(fold(["n8", "n9", "n10"]), "n[8-10]");
+        assert_eq!(fold(["a-b", "n1-ib", "n99999999999"]), "a-b,n1-ib,n99999999999");
+        assert_eq!(fold([]), "");
+        for seed in 0..500u32 {
+            let name = |at: u32| {
+                let number = seed.wrapping_mul(2_654_435_761).wrapping_add(at.wrapping_mul(40_503)) >> 7;
+                let head = ["n", "r1n", "gpu-"][usize::try_from(number % 3).unwrap()];
+                let number = number / 3 % 130;
+                if seed % 2 == 0 { format!("{head}{number}") } else { format!("{head}{number:03}") }
+            };
+            let names: BTreeSet<String> = (0..seed % 40).map(name).collect();
+            let folded = fold(names.iter().map(String::as_str));
+            assert_eq!(expand(&folded).unwrap().into_iter().collect::<BTreeSet<_>>(), names, "{folded}");
         }
     }
 }

@@ -114,4 +114,16 @@ mod tests {
         assert_eq!(gpus(text, "n2").unwrap().1, Some(4));
         assert_eq!(gpus(text, "n3").unwrap().0, ["v100"]);
     }
+
+    #[test]
+    fn slurm_conf_says_how_many_gpus_a_node_has() {
+        let count = |text: &str, node: &str| NodeGres::parse(text, node).and_then(|gres| gres.count);
+        let text = "NodeName=DEFAULT CPUs=8 Gres=gpu:8\nNodeName=n[1-4] State=UNKNOWN\n# NodeName=n5 Gres=gpu:1\n\
+                    nodename=m1 Gres=gpu:a100:2(S:0,1),mps:400,gpu:1 \\\n CPUs=4\nNodeName=m2 Gres=gpu\n\
+                    NodeName=m3 Gres=shard:4\nPartitionName=p Nodes=n[1-4]\n";
+        let counts = ["n1", "n4", "n5", "m1", "m2", "m3"].map(|node| count(text, node));
+        assert_eq!(counts, [Some(8), Some(8), None, Some(3), Some(1), None]);
+        assert_eq!(count("include nodes.conf\n", "n1"), None);
+        assert_eq!(count("NodeName=n1 Gres=gpu:1g.10gb:7,gpu:no_consume:2\n", "n1"), Some(9));
+    }
 }

@@ -27,7 +27,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         return nothing();
     }
     let ground = Ground::read(site);
-    if ground.is_other_vendor(site) {
+    if ground.is_other_vendor() {
         return nothing();
     }
     let map = state.as_ref().map_or_else(|| ground.job_gpus(site), gpus_of);

@@ -16,7 +16,7 @@ pub(super) fn run(site: &Site, start_boottime_ns: u64, deadline: Deadline) -> (O
         return (Outcome::Pass, Box::new(|| {}));
     };
     let ground = Ground::read(site);
-    if ground.is_other_vendor(site) {
+    if ground.is_other_vendor() {
         log::debug!("gres.conf names no NVIDIA GPU for this node; job={job_id}");
         return (Outcome::Pass, Box::new(|| {}));
     }

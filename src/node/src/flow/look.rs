@@ -6,12 +6,13 @@ use crate::clock::{Deadline, boottime_ns, unix_ms};
 use crate::nvml::{Answer, Request, Watch};
 use crate::process::{Lock, is_running, stuck_processes};
 use crate::slurm::read_gres_conf;
-use crate::state::{Attempt, BootState, load_app_xids};
-use crate::{config, files, sysfs};
+use crate::state::{Attempt, BootState, load_app_xids, load_known, save_known};
+use crate::{EdgeError, config, files, sysfs};
+use gpuward_core::health::known::{How, KnownFile, learn, present};
 use gpuward_core::health::{
     ActedEcc, Case, Expected, Finding, History, SeenGpu, Subject, evaluate, log_rules, silence,
 };
-use gpuward_core::model::gpu_map::{GpuMap, resolve};
+use gpuward_core::model::gpu_map::{GpuMap, GpuName, UnknownGpu, resolve};
 use gpuward_core::model::gres_conf::GresConf;
 use gpuward_core::model::platform::{Holder, PlatformReading};
 use gpuward_core::model::snapshot::{GpuTarget, HostReading, ProbeOutcome, ProbedGpu};
@@ -30,6 +31,8 @@ pub struct Look {
     pub map: GpuMap,
     /// What the node should be.
     pub expected: Expected,
+    /// What the node was known to be, or why that cannot be told.
+    pub known: Result<Option<KnownFile>, EdgeError>,
     boot: BootState,
     before: BootState,
     answer: Answer,
@@ -43,25 +46,29 @@ pub struct Look {
 pub(super) struct Ground {
     pub host: HostReading,
     pub gres: GresConf,
+    /// What gpuward.toml says of the node.
+    configured: Expected,
 }
 
 impl Ground {
     pub(super) fn read(site: &Site) -> Ground {
         let (sysfs, procfs) = (Path::new(&site.paths.sysfs), Path::new(&site.paths.procfs));
         let gres = read_gres_conf(&site.config.slurm, site.env.slurm_conf.as_deref(), &site.env.node);
+        let (configured, contradictions) = site.config.expected_for(&site.env.node);
+        for contradiction in contradictions {
+            log::error!("gpuward.toml: {contradiction}; neither is expected");
+        }
         let mut host = sysfs::read_driver(sysfs, procfs);
         // A walk over all PCI devices: where gres.conf names files it can wait until the driver is at work.
         if gres.files.is_empty() {
             host.pci_gpus = sysfs::pci_gpus(sysfs);
         }
-        Ground { host, gres }
+        Ground { host, gres, configured }
     }
 
     /// True where Slurm's GPUs of this node are another vendor's: then there is nothing to look at.
-    pub(super) fn is_other_vendor(&self, site: &Site) -> bool {
-        site.config.health.expected_gpus.is_none()
-            && self.gres.is_other_vendor()
-            && self.host.driver_gpus.is_empty()
+    pub(super) fn is_other_vendor(&self) -> bool {
+        self.configured.gpu_count.is_none() && self.gres.is_other_vendor() && self.host.driver_gpus.is_empty()
     }
 
     /// The GPUs that Slurm gave the job.
@@ -88,14 +95,19 @@ impl Ground {
         GpuMap { targets: on_pci.iter().map(target).collect(), uncertain: None }
     }
 
-    fn expected(&self, site: &Site) -> Expected {
-        let by_config = site.config.health.expected_gpus.map(|count| (count, "gpuward.toml".to_owned()));
-        let by_gres = || self.gres.gpu_count().map(|count| (count, "gres.conf".to_owned()));
+    /// What the node should be, for every kind of look the same; only checks hold slurm.conf against it besides.
+    fn expected(&self, site: &Site, known: Option<&KnownFile>, depth: Depth) -> Expected {
+        let learned = known.map(|file| file.gpus.clone()).unwrap_or_default();
+        let slurm_conf = || self.gres.slurm.as_ref().and_then(|slurm| slurm.count);
         let (overrides, complaints) = config::overrides(&site.config);
         for text in complaints {
             log::error!("{text}");
         }
-        Expected { gpu_count: by_config.or_else(by_gres), overrides, ..Expected::default() }
+        Expected {
+            slurm_conf: if depth == Depth::ForAJob { None } else { slurm_conf() },
+            overrides,
+            ..self.configured.clone().completed(self.gres.gpu_count(), learned)
+        }
     }
 }
 
@@ -126,7 +138,7 @@ pub(super) fn look(
     deadline: Deadline,
     job_start: Vec<SeenGpu>,
 ) -> Look {
-    look_at(site, ground, map, (deadline, site.probe_deadline_ms), Depth::ForAJob, job_start)
+    look_at(site, ground, map, (deadline, site.probe_deadline_ms), Depth::ForAJob, job_start, &mut |_| {})
 }
 
 /// How much is read.
@@ -134,10 +146,10 @@ pub(super) fn look(
 enum Depth {
     /// What the rules of a prolog need.
     ForAJob,
-    /// The same, where somebody waits who may wait longer: a program may be asked for what cannot be read.
-    ForAnAdmin,
-    /// Everything.
+    /// Everything that is quick and disturbs nobody.
     AtLeisure,
+    /// Everything.
+    Deep,
 }
 
 /// `deadline` comes with its length in milliseconds, for the report.
@@ -148,6 +160,7 @@ fn look_at(
     deadline: (Deadline, u64),
     depth: Depth,
     job_start: Vec<SeenGpu>,
+    told: &mut dyn FnMut(usize),
 ) -> Look {
     let (deadline, deadline_ms) = deadline;
     let tracks_by_cgroup = ground.gres.tracks_by_cgroup;
@@ -160,7 +173,11 @@ fn look_at(
     };
     // Everything that can wait is done while the driver is at work.
     let attempt = site.begin_attempt();
-    let expected = ground.expected(site);
+    let known = load_known(Path::new(&site.paths.state), &site.env.node);
+    if let Err(error) = &known {
+        log::warn!("{error}; what this node was known to be does not count");
+    }
+    let expected = ground.expected(site, known.as_ref().ok().and_then(Option::as_ref), depth);
     let mut host = ground.host;
     host.kernel_log = kernel_log::read(site, &mut boot, deadline, depth != Depth::ForAJob);
     let sysfs = Path::new(&site.paths.sysfs);
@@ -168,12 +185,12 @@ fn look_at(
     if kernel_log::speaks_of_ports(&boot.log) {
         host.gpu_ports = sysfs::gpu_ports(sysfs, map.targets.iter().filter_map(|target| target.pci));
     }
-    if depth == Depth::AtLeisure {
+    if depth != Depth::ForAJob {
         sysfs::complete_at_leisure(&mut host, sysfs);
     }
     host.platform = platform(site, &host, depth);
     let mut answer = match watch {
-        Ok(watch) => watch.finish(deadline, deadline_ms),
+        Ok(watch) => watch.finish(deadline, deadline_ms, told),
         Err(outcome) => Answer::nothing(outcome),
     };
     host.platform.holders = holders(site, tracks_by_cgroup, &answer.gpus);
@@ -205,7 +222,7 @@ fn look_at(
     boot.stuck = history.stuck_after(&snapshot);
     boot.silent = silence::remember(&snapshot, &before.silent);
     boot.persistence_off = persistence_off(&snapshot).or(before.persistence_off);
-    Look { snapshot, findings, map, expected, boot, before, answer, attempt, lock }
+    Look { snapshot, findings, map, expected, known, boot, before, answer, attempt, lock }
 }
 
 impl Look {
@@ -324,8 +341,12 @@ fn holders(site: &Site, tracks_by_cgroup: bool, gpus: &[ProbedGpu]) -> Reading<V
 }
 
 fn start_probe(site: &Site, map: &GpuMap, depth: Depth) -> Result<Watch, ProbeOutcome> {
-    let request =
-        Request { library: site.library(), targets: map.targets.clone(), detail: depth == Depth::AtLeisure };
+    let request = Request {
+        library: site.library(),
+        targets: map.targets.clone(),
+        detail: depth != Depth::ForAJob,
+        deep: depth == Depth::Deep,
+    };
     Watch::start(Path::new(&site.paths.run), &request).map_err(|error| {
         log::error!("{error}; the driver is not asked");
         ProbeOutcome::Died { why: error.to_string() }
@@ -338,26 +359,82 @@ fn persistence_off(snapshot: &Snapshot) -> Option<bool> {
     if modes.is_empty() { None } else { Some(modes.contains(&false)) }
 }
 
-/// A look at the whole node, for an admin: nothing is drained. What it saw counts for later looks as any other does.
-pub fn check_node(site: &Site) -> Look {
-    whole_node(site, site.probe_deadline_ms, Depth::ForAnAdmin)
+/// What an admin wants to see of a node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Inspection<'a> {
+    /// Also what is slow or disturbs.
+    pub deep: bool,
+    /// These GPUs only; empty: all.
+    pub gpus: &'a [GpuName],
 }
 
-/// The same with everything that can be read: for a bug report, a topology, a simulated machine.
-pub fn inspect_node(site: &Site) -> Look {
-    whole_node(site, site.probe_deadline_ms.max(LEISURE_MS), Depth::AtLeisure)
-}
-
-/// How long a look at leisure may take. Ours: some 200 calls for each GPU, most of them microseconds, a few milliseconds;
-/// a prolog that comes meanwhile waits for it until its own deadline.
-const LEISURE_MS: u64 = 10_000;
-
-fn whole_node(site: &Site, deadline_ms: u64, depth: Depth) -> Look {
+/// A look at leisure, for an admin: nothing is drained. What it saw counts for later looks as any other does. `told`
+/// hears how many GPUs have answered and how many there are.
+///
+/// # Errors
+/// The node shows no GPU of a name that was asked for.
+pub fn inspect_node(
+    site: &Site,
+    wanted: Inspection<'_>,
+    told: &mut dyn FnMut(usize, usize),
+) -> Result<Look, UnknownGpu> {
     let mut ground = Ground::read(site);
-    let map = ground.all_gpus(site);
-    let mut look = look_at(site, ground, map, (Deadline::in_ms(deadline_ms), deadline_ms), depth, Vec::new());
+    let map = ground.all_gpus(site).only(wanted.gpus)?;
+    let depth = if wanted.deep { Depth::Deep } else { Depth::AtLeisure };
+    let deadline_ms = site.probe_deadline_ms.max(LEISURE_MS);
+    let count = map.targets.len();
+    told(0, count);
+    let deadline = (Deadline::in_ms(deadline_ms), deadline_ms);
+    let mut look =
+        look_at(site, ground, map, deadline, depth, Vec::new(), &mut |answered| told(answered, count));
     look.remember(site);
     look.came_to_a_verdict();
-    look.answer.settle();
-    look
+    look.settle();
+    Ok(look)
+}
+
+/// How long a look at leisure may take. Ours: some 200 calls for each GPU, most of them microseconds, and half a second
+/// for the InfoROM of a deep one; a prolog that comes meanwhile waits for it until its own deadline.
+const LEISURE_MS: u64 = 10_000;
+
+/// What became of a look that might be remembered as the node's known state.
+#[derive(Debug)]
+pub enum Learned {
+    /// It is known from now on.
+    Now(KnownFile),
+    /// Something was known before.
+    Before(KnownFile),
+    /// Nothing is known, and this look is not to be remembered.
+    Not(String),
+}
+
+/// Remembers the first clean look at the whole of a node as what it was known to be. `look` saw all GPUs at leisure.
+pub fn learn_from(site: &Site, look: &Look) -> Learned {
+    match &look.known {
+        Ok(Some(file)) => Learned::Before(file.clone()),
+        Err(error) => Learned::Not(error.to_string()),
+        Ok(None) => {
+            let gpus = learn(&look.snapshot, &look.expected, &look.findings);
+            let written = gpus.and_then(|gpus| write_known(site, How::Learned, gpus));
+            written.map_or_else(Learned::Not, Learned::Now)
+        }
+    }
+}
+
+/// Takes the node as it is for what it is known to be.
+///
+/// # Errors
+/// A GPU that did not answer, fewer GPUs than a file promises, or a file that cannot be replaced.
+pub fn accept(site: &Site, look: &Look) -> Result<KnownFile, String> {
+    write_known(site, How::Accepted, present(&look.snapshot, &look.expected)?)
+}
+
+fn write_known(
+    site: &Site,
+    how: How,
+    gpus: Vec<gpuward_core::health::KnownGpu>,
+) -> Result<KnownFile, String> {
+    let file = KnownFile::new(&site.env.node, how, unix_ms(), &site.boot_id, gpus);
+    save_known(Path::new(&site.paths.state), &file).map_err(|error| error.to_string())?;
+    Ok(file)
 }

@@ -23,10 +23,11 @@ const CPU_WORDS: usize = 128;
 /// More links than any GPU has: ends the search in a library that never says "no such link".
 const MAX_LINKS: u32 = 128;
 
-/// Everything beyond a prolog's needs, but for the peers: asking about them may hang with any other GPU.
-pub fn of_gpu(device: &Device<'_>) -> GpuDetail {
+/// Everything beyond a prolog's needs, but for the peers: asking about them may hang with any other GPU. What is slow or
+/// disturbs is read only where `deep` says so.
+pub fn of_gpu(device: &Device<'_>, deep: bool) -> GpuDetail {
     let fields = Fields::read(device, &FIELDS);
-    GpuDetail {
+    let mut detail = GpuDetail {
         board: board(device),
         memory: memory(device),
         power: power(device),
@@ -46,7 +47,11 @@ pub fn of_gpu(device: &Device<'_>) -> GpuDetail {
         gpm: reading(device.gpm_support()),
         cpus: reading(device.cpu_affinity(CPU_WORDS)).map(|words| cpus(&words)),
         memory_node: reading(device.numa_node_id()),
+    };
+    if deep {
+        detail.board.inforom_check = reading(device.validate_info_rom());
     }
+    detail
 }
 
 /// The few that the rules before and after a job need, some 25 calls.
@@ -138,6 +143,7 @@ fn board(device: &Device<'_>) -> BoardReading {
         vbios: reading(device.vbios_version()),
         part_number: reading(device.board_part_number()),
         inforom: reading(device.info_rom_image_version()),
+        inforom_check: Reading::NotRead,
         gsp: reading(device.gsp_firmware_mode()).map(|mode| mode.enabled),
         pci_device_id: id(&|info| Some(info.pci_device_id)),
         pci_subsystem_id: id(&|info| info.pci_sub_system_id),

@@ -14,6 +14,8 @@ pub struct Request {
     pub targets: Vec<GpuTarget>,
     /// At leisure: read everything, not only what a prolog needs.
     pub detail: bool,
+    /// With `detail`: also what is slow or disturbs, such as the InfoROM's check and the pairs of GPUs.
+    pub deep: bool,
 }
 
 /// One line of the probe's answer.

@@ -68,7 +68,7 @@ fn read_all(nvml: &Nvml, request: &Request) {
     let read = |target: usize, wanted: &GpuTarget| {
         say(&Message::Gpu { target, reading: Box::new(read::gpu(nvml, wanted)) });
         // Told apart from what a prolog needs: one call that hangs then costs the detail only.
-        if let Some(detail) = request.detail.then(|| read::more(nvml, wanted)).flatten() {
+        if let Some(detail) = request.detail.then(|| read::more(nvml, wanted, request.deep)).flatten() {
             say(&Message::Detail { target, detail: Box::new(detail) });
         }
         done();
@@ -89,7 +89,7 @@ fn read_all(nvml: &Nvml, request: &Request) {
 
 /// Pairs of GPUs come when each of them has answered alone: a hung one would else silence all.
 fn finish(nvml: &Nvml, request: &Request) {
-    let targets = request.targets.iter().enumerate().filter(|_| request.detail);
+    let targets = request.targets.iter().enumerate().filter(|_| request.detail && request.deep);
     for (target, own) in targets {
         say(&Message::Peers { target, peers: read::peers(nvml, own, &request.targets) });
     }

@@ -58,8 +58,8 @@ pub fn gpu(nvml: &Nvml, target: &GpuTarget) -> GpuReading {
 }
 
 /// The rest about one GPU, for a look at leisure; nothing where it does not open.
-pub fn more(nvml: &Nvml, target: &GpuTarget) -> Option<GpuDetail> {
-    Some(detail::of_gpu(&open(nvml, target).ok()?))
+pub fn more(nvml: &Nvml, target: &GpuTarget, deep: bool) -> Option<GpuDetail> {
+    Some(detail::of_gpu(&open(nvml, target).ok()?, deep))
 }
 
 /// Peer-to-peer status from one GPU to each of the others. A GPU that does not open is left out.

@@ -122,14 +122,21 @@ impl Watch {
         written
     }
 
-    /// Waits for the probe until the deadline, then ends it.
-    pub fn finish(mut self, deadline: Deadline, deadline_ms: u64) -> Answer {
+    /// Waits for the probe until the deadline, then ends it. `told` hears how many GPUs have answered.
+    pub fn finish(mut self, deadline: Deadline, deadline_ms: u64, told: &mut dyn FnMut(usize)) -> Answer {
         let Some((mut child, mut lines)) = self.child.take() else { return self.answer };
+        let mut answered = 0;
         let ended = loop {
             match lines.next(deadline) {
                 Line::Text(text) => match serde_json::from_str(&text) {
                     Ok(Message::End) => break Ended::Whole,
-                    Ok(message) => take(&mut self.answer, message),
+                    Ok(message) => {
+                        if matches!(message, Message::Gpu { .. }) {
+                            answered += 1;
+                            told(answered);
+                        }
+                        take(&mut self.answer, message);
+                    }
                     Err(error) => break Ended::Died(format!("unreadable answer: {error}")),
                 },
                 Line::End => break Ended::Died("it ended without an answer".into()),

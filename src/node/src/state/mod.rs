@@ -5,6 +5,7 @@ mod attempts;
 mod boot;
 mod history;
 mod jobs;
+mod known;
 mod records;
 
 pub use app_xids::{load_app_xids, note_app_xids};
@@ -12,4 +13,5 @@ pub use attempts::{Attempt, take_unfinished};
 pub use boot::BootState;
 pub use history::{Entry, finding_id, write_entry};
 pub use jobs::{JobFiles, new_nonce};
+pub use known::{load_known, save_known};
 pub use records::{has_record, list_records, write_record};

@@ -33,6 +33,9 @@ struct Gpu<'a> {
 
 /// Reads a function of the table on this GPU.
 macro_rules! ask {
+    ($gpu:ident.nothing.$function:ident) => {
+        reading(Nvml::nothing($gpu.nvml.0.$function, $gpu.device))
+    };
     ($gpu:ident.one.$function:ident) => {
         reading(Nvml::one($gpu.nvml.0.$function, $gpu.device))
     };
@@ -84,6 +87,7 @@ impl Gpu<'_> {
             vbios: ask!(self.text.nvmlDeviceGetVbiosVersion),
             part_number: ask!(self.text.nvmlDeviceGetBoardPartNumber),
             inforom: ask!(self.text.nvmlDeviceGetInforomImageVersion),
+            inforom_check: ask!(self.nothing.nvmlDeviceValidateInforom),
             gsp: ask!(self.two.nvmlDeviceGetGspFirmwareMode).map(|(on, _)| on == 1),
             pci_device_id: pci.map(|pci| pci.device_id),
             pci_subsystem_id: pci.map(|pci| pci.subsystem_id),
