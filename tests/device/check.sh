@@ -9,13 +9,14 @@ set -u
 
 usage() {
     cat <<'USAGE'
-usage: tests/device/check.sh [--out FOLDER] [--library FILE] [--python PROGRAM] [--fake SCENARIO] [PROGRAMS]
+usage: tests/device/check.sh [--out FOLDER] [--library FILE] [--python PROGRAM] [--smi PROGRAM] [--fake SCENARIO] [PROGRAMS]
 
 PROGRAMS   folder with gpuward, gpuward-prolog, gpuward-epilog, device_check, scenario and libnvidia_ml.so;
            target/release where nothing is said, built offline where that is missing and cargo is there
 --out      where report.md and what it rests on go; $OUT or ./device-check
 --library  the driver's library, where it is in no usual place
---python   a python3 with nvidia-ml-py; else python3, with .cache/pynvml where that is there
+--python   a python3 with nvidia-ml-py; else python3, with .cache/pynvml (or $GPUWARD_PYNVML) where that is there
+--smi      nvidia-smi, the second opinion where Python's does not answer; else the one on the PATH
 --fake     a file or a name of tests/scenarios: everything on a simulated machine
 
 Exit code: 0 all that could be compared agrees, 1 something differs, 2 no GPU answers, 64 wrong usage, 3 a fault of ours.
@@ -25,16 +26,17 @@ USAGE
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=${OUT:-device-check}
-programs='' library='' python=python3 fake=''
+programs='' library='' python=python3 smi='' fake=''
 
 while [ $# -gt 0 ]; do
     case $1 in
-    --out | --library | --python | --fake)
+    --out | --library | --python | --smi | --fake)
         [ $# -ge 2 ] || { usage >&2; exit 64; }
         case $1 in
         --out) out=$2 ;;
         --library) library=$2 ;;
         --python) python=$2 ;;
+        --smi) smi=$2 ;;
         --fake) fake=$2 ;;
         esac
         shift 2
@@ -56,7 +58,10 @@ die() { say "$*"; exit 3; }
 # All in all, without a build.
 SECONDS_IN_ALL=230
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/gpuward-device.XXXXXX") || exit 3
+# In memory where that can be, as /run on a real node: the prolog syncs what it writes. Libraries must be loadable there.
+folder=/dev/shm
+if [ ! -w $folder ] || grep -q "^[^ ]* $folder [^ ]* [^ ]*noexec" /proc/mounts 2>/dev/null; then folder=/tmp; fi
+work=$(mktemp -d "${TMPDIR:-$folder}/gpuward-device.XXXXXX") || exit 3
 had_copies=no
 [ -d /var/lib/gpuward ] && had_copies=yes
 
@@ -80,7 +85,8 @@ left() { echo $((SECONDS_IN_ALL - $(date +%s) + begin)); }
 limited() {
     limit=$1 output=$2
     shift 2
-    most=$(left)
+    # No step gets more than half of what is left: one that hangs leaves time for the others.
+    most=$(($(left) / 2))
     [ "$limit" -le "$most" ] || limit=$most
     [ "$limit" -ge 1 ] || return 124
     rm -f "$work/code"
@@ -248,14 +254,14 @@ cat "$work/topo" >>"$out/log.txt"
 
 # --- 4: a second opinion on every value -----------------------------------------------------------------------------------
 
-binding=$root/.cache/pynvml
-[ -d "$binding" ] || binding=''
+binding=${GPUWARD_PYNVML:-$root/.cache/pynvml}
+# The real nvidia-smi knows nothing of a simulated machine.
+[ -n "$smi" ] || [ -n "$fake" ] || smi=$(command -v nvidia-smi)
 opinion() {
     PYTHONPATH=$binding${PYTHONPATH:+:$PYTHONPATH} LD_LIBRARY_PATH=$second_path limited 20 "$1" \
         "$python" -B "$here/second.py" && return 0
     cat "$work/said" >>"$out/log.txt"
-    [ -z "$fake" ] || return 1
-    command -v nvidia-smi >/dev/null && limited 20 "$1" nvidia-smi -q -x
+    [ -n "$smi" ] && limited 20 "$1" "$smi" -q -x
 }
 
 for round in 1 2 3; do

@@ -1,6 +1,6 @@
 //! Times NVML's calls one by one and tells each as soon as it is known: after a hang the last line names the call.
 
-use super::nvml::{Device, Nvml};
+use super::nvml::{Device, Nvml, Shape};
 use super::sets::{CALLS, Call, Times};
 use super::trials::{self, FieldAnswer, MetricAnswer};
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,7 @@ pub fn run(library: &Path) -> Result<(), String> {
     }
     let gpus = open_all(&nvml);
     if let Some(first) = gpus.first() {
-        let counts = Counts::of(&nvml, first.0, gpus.len());
+        let counts = Counts::of(&nvml, first.0, gpus.get(1).map(|other| other.0), gpus.len());
         one_by_one(&nvml, first, &counts);
         whole(&nvml, &gpus[..1], &counts);
         if gpus.len() > 1 {
@@ -239,18 +239,18 @@ fn open_all(nvml: &Nvml) -> Vec<(Device, String)> {
 #[derive(Debug)]
 struct Counts {
     links: u32,
+    other: Option<Device>,
     others: u32,
     migs: Vec<Device>,
 }
 
 impl Counts {
-    fn of(nvml: &Nvml, device: Device, gpus: usize) -> Counts {
-        let state = |link: &u32| {
-            nvml.call("nvmlDeviceGetNvLinkState", super::nvml::Shape::Of(*link), device, "") == 0
-        };
+    fn of(nvml: &Nvml, device: Device, other: Option<Device>, gpus: usize) -> Counts {
+        let state = |link: &u32| nvml.call("nvmlDeviceGetNvLinkState", Shape::Of(*link), device, "") == 0;
         let most = nvml.number("nvmlDeviceGetMaxMigDeviceCount", device).unwrap_or(0);
         Counts {
             links: u32::try_from((0..MAX_LINKS).take_while(state).count()).unwrap_or(0),
+            other,
             others: u32::try_from(gpus.saturating_sub(1)).unwrap_or(0),
             migs: (0..most).filter_map(|place| nvml.mig_device(device, place).ok()).collect(),
         }
@@ -269,11 +269,16 @@ impl Counts {
 fn one_by_one(nvml: &Nvml, gpu: &(Device, String), counts: &Counts) {
     for Call { function, about, shape, job, look } in &CALLS {
         let of_mig = matches!(look, Times::Mig(_));
-        let Some(device) = (if of_mig { counts.migs.first().copied() } else { Some(gpu.0) }) else {
-            continue;
+        let device = if of_mig { counts.migs.first().copied() } else { Some(gpu.0) };
+        let shape = match (shape, counts.other) {
+            (Shape::Peer(capability, _), Some(other)) => Some(Shape::Peer(*capability, other)),
+            (Shape::Peer(..), None) => None,
+            (shape, _) => Some(*shape),
         };
+        // No MIG device, no other GPU: gpuward does not call it here either.
+        let (Some(device), Some(shape)) = (device, shape) else { continue };
         say(&Line::Begin(format!("{function} {about}").trim_end().to_owned()));
-        let (code, first, later) = repeat(|| nvml.call(function, *shape, device, &gpu.1));
+        let (code, first, later) = repeat(|| nvml.call(function, shape, device, &gpu.1));
         let per = (counts.times(*job), counts.times(*look));
         say(&Line::Timing(timing(function, about, code, first, later, per)));
     }

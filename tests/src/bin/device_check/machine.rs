@@ -48,3 +48,35 @@ pub fn write(path: &Path, text: &str) -> Result<(), String> {
         .and_then(|()| fs::write(path, text))
         .map_err(|error| format!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuward_core::model::Reading;
+    use gpuward_node::sysfs;
+
+    #[test]
+    fn gpuward_finds_the_gpus_that_nvml_names_where_the_host_shows_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let gpu = GpuLine {
+            pci: "00000000:1B:00.0".into(),
+            uuid: "GPU-5bc5a273-2709-92df-5232-6e6c70650302".into(),
+            minor: 2,
+            model: "NVIDIA H200".into(),
+            driver: "580.159.03".into(),
+        };
+        let lines = [Line::Begin("x".into()), Line::Gpu(gpu.clone()), Line::End];
+        let lines: Vec<String> = lines.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
+        let calls = folder.path().join("calls");
+        write(&calls, &lines.join("\n")).unwrap();
+        tree(&calls, folder.path()).unwrap();
+        let (sys, proc) = (folder.path().join("sys"), folder.path().join("proc"));
+        let host = sysfs::read_driver(&sys, &proc);
+        assert_eq!(host.module_version, Reading::Value(gpu.driver));
+        let [listed] = &host.driver_gpus[..] else { panic!("{host:?}") };
+        assert_eq!(listed.minor, Some(2));
+        assert_eq!(listed.uuid.as_ref().unwrap().as_str(), gpu.uuid);
+        assert_eq!(sysfs::pci_gpus(&sys), Reading::Value(vec![listed.pci]));
+        assert_eq!(sysfs::boot_id(&proc), sysfs::boot_id(Path::new("/proc")));
+    }
+}

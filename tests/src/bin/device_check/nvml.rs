@@ -74,6 +74,9 @@ const _: () = assert!(size_of::<Metrics>() == 13344);
 pub struct Device(usize);
 
 impl Device {
+    /// Stands for a GPU that whoever calls fills in.
+    pub const OTHER: Device = Device(0);
+
     fn pointer(self) -> *mut c_void {
         self.0 as *mut c_void
     }
@@ -98,10 +101,12 @@ pub enum Shape {
     Fields(&'static [(u32, u32)]),
     /// Uncorrected, aggregate, device memory.
     MemoryErrors,
-    /// Retired pages by cause.
+    /// Retired pages by cause, with their times.
     Pages(u32),
-    /// Towards the device itself, by capability.
-    Peer(u32),
+    /// The number of retired pages by cause.
+    PageCount(u32),
+    /// Towards another GPU, by capability.
+    Peer(u32, Device),
     /// CPU words, their number first.
     Cpus,
     /// Opened by PCI address.
@@ -120,6 +125,7 @@ type NodeText = unsafe extern "C" fn(*mut c_char, c_uint) -> Code;
 type Fields = unsafe extern "C" fn(*mut c_void, c_int, *mut Field) -> Code;
 type Errors = unsafe extern "C" fn(*mut c_void, c_uint, c_uint, c_uint, *mut c_void) -> Code;
 type Pages = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint, *mut c_void, *mut c_void) -> Code;
+type PageCount = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint, *mut c_void) -> Code;
 type Peer = unsafe extern "C" fn(*mut c_void, *mut c_void, c_uint, *mut c_void) -> Code;
 type Open = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> Code;
 type OpenByIndex = unsafe extern "C" fn(c_uint, *mut *mut c_void) -> Code;
@@ -247,7 +253,7 @@ impl Nvml {
             Shape::Versioned(word) => {
                 a.0[..4].copy_from_slice(&word.to_ne_bytes());
                 // SAFETY: as above.
-                unsafe { self.find::<One>(name)?((gpu).cast(), (&raw mut a).cast()) }
+                unsafe { self.find::<One>(name)?(gpu, (&raw mut a).cast()) }
             }
             // SAFETY: as above, twice.
             Shape::Two => unsafe { self.find::<Two>(name)?(gpu, first, second) },
@@ -268,8 +274,15 @@ impl Nvml {
             Shape::Pages(cause) => unsafe {
                 self.find::<Pages>(name)?(gpu, cause, &raw mut count, first, second)
             },
+            Shape::PageCount(cause) => {
+                let mut count = 0;
+                // SAFETY: as above; a length of 0 asks for no list.
+                unsafe { self.find::<PageCount>(name)?(gpu, cause, &raw mut count, first) }
+            }
             // SAFETY: as above.
-            Shape::Peer(capability) => unsafe { self.find::<Peer>(name)?(gpu, gpu, capability, first) },
+            Shape::Peer(capability, other) => unsafe {
+                self.find::<Peer>(name)?(gpu, other.pointer(), capability, first)
+            },
             // SAFETY: as above; 128 words of 8 bytes.
             Shape::Cpus => unsafe { self.find::<Of>(name)?(gpu, 128, first) },
             Shape::Open => self.by_address(address).err().unwrap_or(0),

@@ -194,8 +194,8 @@ fn trials(calls: &[Line], said: Option<&Said>) -> Vec<Row> {
         [(OLD, "throttle times as fields 251 to 253"), (NEW, "throttle times as fields 269 to 271")]
     {
         let answers = ids.iter().filter_map(|id| fields.iter().find(|field| field.id == *id));
-        let told = |field: &&FieldAnswer| {
-            field.value.map_or_else(|| word(field.code), |value| format!("{value} (type {})", field.kind))
+        let told = |field: &FieldAnswer| {
+            field.value.map_or_else(|| word(field.code), |value| format!("{value} ({})", kind(field.kind)))
         };
         let says: Vec<String> = answers.map(|field| told(field)).collect();
         if !says.is_empty() {
@@ -205,6 +205,13 @@ fn trials(calls: &[Line], said: Option<&Said>) -> Vec<Row> {
     all.extend(choice(calls, &fields, said));
     all.extend(metrics(calls));
     all
+}
+
+/// `nvmlValueType_t`.
+fn kind(number: u32) -> String {
+    let known = ["double", "unsigned int", "unsigned long", "unsigned long long", "signed long long", "int"];
+    let place = usize::try_from(number).unwrap_or(usize::MAX);
+    known.get(place).map_or_else(|| format!("type {number}"), |name| (*name).to_owned())
 }
 
 /// gpuward chooses by the driver's version: what it reads must be what that numbering answers.
@@ -262,15 +269,22 @@ fn metrics(calls: &[Line]) -> Vec<Row> {
         return vec![Row::new("trials", "performance metrics (GPM)", says, Verdict::Measured)];
     }
     let group = |what: &str, wanted: &dyn Fn(u32) -> bool| {
-        let told = metrics.iter().filter(|metric| wanted(metric.id)).map(|metric| {
-            let says = metric.value.map_or_else(|| word(metric.code), |value| format!("{value}"));
-            format!("{}: {says}", metric.id)
-        });
-        Row::new("trials", what, told.collect::<Vec<_>>().join(", "), Verdict::Measured)
+        let of = |metric: &&&MetricAnswer| wanted(metric.id);
+        let says = |metric: &MetricAnswer| metric.value.map_or_else(|| word(metric.code), |v| v.to_string());
+        let mut answers: Vec<String> = metrics.iter().filter(of).map(|metric| says(metric)).collect();
+        answers.dedup();
+        let told = match &answers[..] {
+            [one] => format!("{one}, all of them"),
+            _ => {
+                let each = metrics.iter().filter(of);
+                each.map(|metric| format!("{}: {}", metric.id, says(metric))).collect::<Vec<_>>().join(", ")
+            }
+        };
+        Row::new("trials", what, told, Verdict::Measured)
     };
     vec![
-        group("GPM metrics that every GPM has", &|id| id < 100),
-        group("GPM counters since boot", &|id| id >= 100),
+        group("GPM metrics 1, 2 (as long as there is GPM)", &|id| id < 100),
+        group("GPM counters since boot, 248 to 260", &|id| id >= 100),
     ]
 }
 
@@ -336,7 +350,8 @@ fn text(work: &Path, all: &[Row], snapshot: Option<&(Said, SnapshotFile)>) -> St
         0 => format!("**All {agree} rows that could be compared agree**"),
         _ => format!("**{differ} of {} rows that could be compared differ**", agree + differ),
     });
-    out.push_str(&format!("; {open} had nothing to compare with.\n"));
+    out.push_str(&format!("; {open} had nothing to compare with. "));
+    out.push_str(LEGEND);
     let details: Vec<&String> = all.iter().flat_map(|row| &row.details).collect();
     if !details.is_empty() {
         out.push('\n');
@@ -351,6 +366,12 @@ fn text(work: &Path, all: &[Row], snapshot: Option<&(Said, SnapshotFile)>) -> St
     out.push_str(&table(all));
     out
 }
+
+const LEGEND: &str = "\
+One row for each value of the snapshot, whatever number of GPUs and links has it. A value that moves (energy, heat, power) \
+agrees where it lies between gpuward's readings before and after. Of a call's cost: the first call in a process, then \
+median and worst of the later ones; `prolog x2` is how often a prolog makes it for one GPU.
+";
 
 /// Enough to see what kind of difference it is.
 const MOST_DETAILS: usize = 40;
@@ -383,7 +404,7 @@ fn heading(snapshot: Option<&(Said, SnapshotFile)>) -> String {
 
 /// Markdown that reads well as plain text, too.
 fn table(all: &[Row]) -> String {
-    let cell = |text: &str| rows::shorten(&text.replace('|', "\\|").replace('\n', " "), 150);
+    let cell = |text: &str| rows::shorten(&text.replace('|', "\\|").replace('\n', " "), 300);
     let lines: Vec<[String; 4]> = all
         .iter()
         .map(|row| [row.step.to_owned(), cell(&row.what), cell(&row.says), row.verdict.word().to_owned()])

@@ -189,10 +189,16 @@ fn row(step: &'static str, second: &str, name: &str, all: &[&Compared]) -> Row {
         Outcome::Open(why) => Some(why),
         _ => None,
     });
-    let example = all.first().map(|one| shorten(&one.ours, 48)).unwrap_or_default();
+    let first = all.first().map(|one| shorten(&one.ours, 60)).unwrap_or_default();
+    let alike = all.iter().all(|one| all.first().is_some_and(|first| first.ours == one.ours));
+    let example = match (all.len(), alike) {
+        (1, _) => first,
+        (count, true) => format!("all {count}: {first}"),
+        (count, false) => format!("{count}, the first: {first}"),
+    };
     let mut says = match (agree, differ) {
-        (0, 0) => example,
-        (_, 0) => format!("{example}; {agree} of {}", all.len()),
+        (_, 0) if agree == all.len() || agree == 0 => example,
+        (_, 0) => format!("{example}; {agree} compared"),
         _ => format!("{differ} of {} differ, {agree} agree", all.len()),
     };
     if let Some(why) = open {
@@ -247,7 +253,7 @@ pub fn sets_of_gpus(said: &Said, file: &SnapshotFile, second: &Said) -> Vec<Row>
         ];
         for (key, kernel_says) in pairs {
             let nvml_says = gpu.get(key).map(show);
-            if kernel_says.is_some() && kernel_says != nvml_says {
+            if kernel_says.is_some() && nvml_says.is_some() && kernel_says != nvml_says {
                 kernel.verdict = Verdict::Differs;
                 kernel.details.push(format!(
                     "values: {key} of {}: the kernel says {}, {} {}",

@@ -1,8 +1,9 @@
 //! Which calls gpuward makes for one GPU, and how often: `src/node/src/nvml/read.rs` before a job, `detail.rs` in a look
 //! at leisure on top. `tests/tests/device.rs` proves that no other function is called.
 
+use super::nvml::Device;
 use super::nvml::Shape::{
-    self, Cpus, Fields, List, MemoryErrors, Of, One, Open, Pages, Peer, Text, Two, Versioned,
+    self, Cpus, Fields, List, MemoryErrors, Of, One, Open, PageCount, Pages, Peer, Text, Two, Versioned,
 };
 
 /// How often a call is made.
@@ -75,7 +76,7 @@ const LIMIT_FIELDS: [(u32, u32); 4] = [(193, 0), (194, 0), (195, 0), (196, 0)];
 const LINK_FIELDS: [(u32, u32); 4] = [(161, 0), (162, 0), (163, 0), (164, 0)];
 
 /// All of them, in gpuward's order.
-pub const CALLS: [Call; 65] = [
+pub const CALLS: [Call; 66] = [
     both("nvmlDeviceGetHandleByPciBusId_v2", Open),
     Call { about: "14 fields in one batch", ..job("nvmlDeviceGetFieldValues", Fields(&JOB_FIELDS)) },
     job("nvmlDeviceGetUUID", Text),
@@ -125,7 +126,8 @@ pub const CALLS: [Call; 65] = [
     look("nvmlDeviceGetUtilizationRates", One),
     look("nvmlDeviceGetMemoryErrorCounter", MemoryErrors),
     look("nvmlDeviceGetRowRemapperHistogram", One),
-    looks("nvmlDeviceGetRetiredPages_v2", "single-bit", Pages(0), Times::Fixed(2)),
+    looks("nvmlDeviceGetRetiredPages", "how many, single-bit", PageCount(0), Times::Fixed(2)),
+    looks("nvmlDeviceGetRetiredPages_v2", "single-bit; only where there are any", Pages(0), NEVER),
     look("nvmlDeviceGetRetiredPagesPendingStatus", One),
     look("nvmlDeviceGetCurrPcieLinkGeneration", One),
     look("nvmlDeviceGetCurrPcieLinkWidth", One),
@@ -145,5 +147,5 @@ pub const CALLS: [Call; 65] = [
     look("nvmlGpmQueryDeviceSupport", Versioned(1)),
     look("nvmlDeviceGetCpuAffinity", Cpus),
     look("nvmlDeviceGetNumaNodeId", One),
-    looks("nvmlDeviceGetP2PStatus", "read, towards itself", Peer(0), Times::Other(3)),
+    looks("nvmlDeviceGetP2PStatus", "read", Peer(0, Device::OTHER), Times::Other(3)),
 ];

@@ -25,6 +25,8 @@ pub fn flatten(path: &str, value: &Value, out: &mut Flat) {
                 flatten(&format!("{path}[{}]", name_of(item, place)), item, out);
             }
         }
+        // Nobody asked.
+        Value::String(word) if word == "not_read" => {}
         _ => {
             out.insert(path.to_owned(), value.clone());
         }
