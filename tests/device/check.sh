@@ -67,6 +67,7 @@ had_copies=no
 
 # gpuward keeps a copy of each configuration file that it has used; that of ours has our folder's name in its own.
 clean_up() {
+    if [ -f "$work/running" ] && [ ! -f "$work/code" ]; then kill "$(cat "$work/running")" 2>/dev/null; fi
     rm -f /var/lib/gpuward/valid/*"${work##*/}"* 2>/dev/null
     [ $had_copies = yes ] || rmdir /var/lib/gpuward/valid /var/lib/gpuward 2>/dev/null
     rm -rf "$work"
@@ -88,10 +89,13 @@ limited() {
     # No step gets more than half of what is left: one that hangs leaves time for the others.
     most=$(($(left) / 2))
     [ "$limit" -le "$most" ] || limit=$most
+    : >"$work/said"
     [ "$limit" -ge 1 ] || return 124
     rm -f "$work/code"
     (
-        timeout -k 2 "$limit" "$@" >"$output" 2>"$work/said" </dev/null
+        timeout -k 2 "$limit" "$@" >"$output" 2>"$work/said" </dev/null &
+        echo $! >"$work/running"
+        wait $!
         echo $? >"$work/code.new"
         mv "$work/code.new" "$work/code"
     ) &
@@ -130,10 +134,12 @@ if [ -z "$programs" ]; then
     programs=$root/target/release
     if [ -n "$(missing "$programs")" ] && command -v cargo >/dev/null; then
         say "building $programs, which takes minutes"
-        (cd "$root" && cargo build --release --offline --locked --workspace) >&2 || die "cargo build failed"
+        # Not the plugin, which needs Slurm's headers.
+        (cd "$root" && cargo build --release --offline --locked --target-dir target -p gpuward -p gpuward-prolog \
+            -p gpuward-epilog -p gpuward-tests -p fake-nvml) >&2 || die "cargo build failed"
     fi
 fi
-[ -z "$(missing "$programs")" ] || die "$programs/$(missing "$programs") is missing; where cargo is: cargo build --release --workspace"
+[ -z "$(missing "$programs")" ] || die "$programs/$(missing "$programs") is missing: build it (docs/measured.md), or name a folder that has it"
 programs=$(cd "$programs" && pwd)
 mkdir -p "$out" || exit 3
 out=$(cd "$out" && pwd)
@@ -258,10 +264,15 @@ binding=${GPUWARD_PYNVML:-$root/.cache/pynvml}
 # The real nvidia-smi knows nothing of a simulated machine.
 [ -n "$smi" ] || [ -n "$fake" ] || smi=$(command -v nvidia-smi)
 opinion() {
-    PYTHONPATH=$binding${PYTHONPATH:+:$PYTHONPATH} LD_LIBRARY_PATH=$second_path limited 20 "$1" \
+    limited 20 "$1" env PYTHONPATH="$binding${PYTHONPATH:+:$PYTHONPATH}" LD_LIBRARY_PATH="$second_path" \
         "$python" -B "$here/second.py" && return 0
+    code=$?
     cat "$work/said" >>"$out/log.txt"
-    [ -n "$smi" ] && limited 20 "$1" "$smi" -q -x
+    note "second opinion by Python" - "exit code $code: $(tail -n 1 "$work/said" | cut -c1-200)"
+    [ -n "$smi" ] || return 1
+    limited 20 "$1" "$smi" -q -x && return 0
+    note "second opinion by nvidia-smi" - "exit code $?"
+    return 1
 }
 
 for round in 1 2 3; do

@@ -43,7 +43,7 @@ fn one(gpu: &GpuLine, folder: &Path) -> Result<(), String> {
 
 /// Writes a file, its folders too.
 pub fn write(path: &Path, text: &str) -> Result<(), String> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(path, text))
         .map_err(|error| format!("{}: {error}", path.display()))

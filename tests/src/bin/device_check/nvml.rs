@@ -78,7 +78,7 @@ impl Device {
     pub const OTHER: Device = Device(0);
 
     fn pointer(self) -> *mut c_void {
-        self.0 as *mut c_void
+        std::ptr::with_exposed_provenance_mut(self.0)
     }
 }
 
@@ -194,7 +194,7 @@ impl Nvml {
         let function: OpenByIndex = self.find("nvmlDeviceGetHandleByIndex_v2")?;
         let mut device = std::ptr::null_mut();
         // SAFETY: room for one handle.
-        checked(unsafe { function(index, &raw mut device) }).map(|()| Device(device.addr()))
+        checked(unsafe { function(index, &raw mut device) }).map(|()| Device(device.expose_provenance()))
     }
 
     /// Opens the GPU at a PCI address.
@@ -203,7 +203,8 @@ impl Nvml {
         let address = CString::new(address).map_err(|_| FUNCTION_NOT_FOUND)?;
         let mut device = std::ptr::null_mut();
         // SAFETY: a C string, and room for one handle.
-        checked(unsafe { function(address.as_ptr(), &raw mut device) }).map(|()| Device(device.addr()))
+        checked(unsafe { function(address.as_ptr(), &raw mut device) })
+            .map(|()| Device(device.expose_provenance()))
     }
 
     /// The PCI address of a device, as NVML writes it.
@@ -223,7 +224,7 @@ impl Nvml {
         let mut mig: *mut c_void = std::ptr::null_mut();
         // SAFETY: a device of this library, and room for one handle.
         checked(unsafe { function(device.pointer(), place, (&raw mut mig).cast()) })
-            .map(|()| Device(mig.addr()))
+            .map(|()| Device(mig.expose_provenance()))
     }
 
     /// Asks for field values in one call.

@@ -229,7 +229,7 @@ fn choice(calls: &[Line], fields: &[&FieldAnswer], said: Option<&Said>) -> Optio
     let mut row = Row::new(
         "trials",
         &what,
-        format!("{} to {}, which is what answers", ids[0], ids[2]),
+        format!("{} to {}, and reads what they say", ids[0], ids[2]),
         Verdict::Agrees,
     );
     for (name, id) in names.iter().zip(ids) {
@@ -350,8 +350,7 @@ fn text(work: &Path, all: &[Row], snapshot: Option<&(Said, SnapshotFile)>) -> St
         0 => format!("**All {agree} rows that could be compared agree**"),
         _ => format!("**{differ} of {} rows that could be compared differ**", agree + differ),
     });
-    out.push_str(&format!("; {open} had nothing to compare with. "));
-    out.push_str(LEGEND);
+    out.push_str(&format!("; {open} had nothing to compare with.\n"));
     let details: Vec<&String> = all.iter().flat_map(|row| &row.details).collect();
     if !details.is_empty() {
         out.push('\n');
@@ -362,15 +361,18 @@ fn text(work: &Path, all: &[Row], snapshot: Option<&(Said, SnapshotFile)>) -> St
     if details.len() > MOST_DETAILS {
         out.push_str(&format!("* and {} more of the kind\n", details.len() - MOST_DETAILS));
     }
-    out.push('\n');
+    out.push_str(LEGEND);
     out.push_str(&table(all));
     out
 }
 
-const LEGEND: &str = "\
-One row for each value of the snapshot, whatever number of GPUs and links has it. A value that moves (energy, heat, power) \
-agrees where it lies between gpuward's readings before and after. Of a call's cost: the first call in a process, then \
-median and worst of the later ones; `prolog x2` is how often a prolog makes it for one GPU.
+/// What a newcomer needs to read the table.
+const LEGEND: &str = "
+How to read it: `values` has one row for each value of the snapshot, whatever number of GPUs and links has it. A value that
+moves, such as energy, heat and power, agrees where it lies between gpuward's readings before and after. `costs` are times of
+the first call in a process, then median and worst of the later ones; `prolog x2` is how often a prolog makes the call for one
+GPU, `snapshot x3` how often a snapshot does.
+
 ";
 
 /// Enough to see what kind of difference it is.

@@ -147,7 +147,10 @@ fn gpu(xml: &str) -> Flat {
         // Older releases call the table power_readings, and the limits' names differ.
         let older = element.replace("gpu_power_readings", "power_readings");
         if let Some(value) = read(element, how).or_else(|| read(&older, how)) {
-            flat.insert(path.to_owned(), value.map_or(json!(NOT_TOLD), |value| json!({ "value": value })));
+            flat.insert(
+                path.to_owned(),
+                value.map_or_else(|| json!(NOT_TOLD), |value| json!({ "value": value })),
+            );
         }
     }
     for (path, parts) in LISTS {
@@ -155,7 +158,7 @@ fn gpu(xml: &str) -> Flat {
             parts.iter().map(|element| read(element, Read::Number)).collect();
         if let Some(parts) = parts {
             let all: Option<Vec<Value>> = parts.into_iter().collect();
-            flat.insert(path.to_owned(), all.map_or(json!(NOT_TOLD), |all| json!({ "value": all })));
+            flat.insert(path.to_owned(), all.map_or_else(|| json!(NOT_TOLD), |all| json!({ "value": all })));
         }
     }
     flat
