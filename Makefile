@@ -12,7 +12,7 @@ FAULT = $(TARGET)/fault
 PACKAGES = gcc libc6-dev binutils valgrind libclang-dev libslurm-dev slurmctld slurmd slurm-client \
 	slurm-wlm-basic-plugins munge python3 python3-venv
 
-.PHONY: help deps tools build release test lint fmt demo bench install clean
+.PHONY: help deps tools build release test lint fmt demo bench device install clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -77,6 +77,9 @@ demo: release ## Show a job crossing gpuward on a throw-away Slurm cluster; KEEP
 
 bench: release tools ## Measure what a prolog and a step cost, as ratios (root)
 	$(TARGET)/release/bench
+
+device: release ## Compare gpuward with a real GPU's own answers, and time its calls (docs/measured.md)
+	tests/device/check.sh $(TARGET)/release
 
 PREFIX ?= /usr
 SYSCONFDIR ?= /etc

@@ -61,7 +61,7 @@ pub fn for_a_job(device: &Device<'_>, fields: &Fields) -> GpuDetail {
         memory: MemoryReading {
             bar1_mib: Reading::NotRead,
             bar1_used_mib: Reading::NotRead,
-            ..memory(device)
+            ..memory_use(device)
         },
         power: PowerReading {
             default_limit_mw: fields.get(field::POWER_LIMIT_DEFAULT).and_then(small),
