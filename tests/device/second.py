@@ -85,6 +85,7 @@ def throttle_fields():
 
 def gpu_reading(gpu, others):
     errors = lambda kind, period: reading(lambda: nv.nvmlDeviceGetTotalEccErrors(gpu, kind, period))
+    sw_ns, hw_ns, brake_ns = fields(gpu, throttle_fields())
     remapped = lambda at: reading(lambda: nv.nvmlDeviceGetRemappedRows(gpu)[at])
     [action] = fields(gpu, [230])
     return {
@@ -107,6 +108,9 @@ def gpu_reading(gpu, others):
             "remapped_uncorr": remapped(1),
             "remapped_corr": remapped(0),
             "pcie_replay": reading(lambda: nv.nvmlDeviceGetPcieReplayCounter(gpu)),
+            "throttle_sw_thermal_ns": sw_ns,
+            "throttle_hw_thermal_ns": hw_ns,
+            "throttle_power_brake_ns": brake_ns,
         },
         "remap_pending": flag(remapped(2)),
         "remap_failed": flag(remapped(3)),
@@ -147,6 +151,7 @@ def board(gpu):
         "vbios": reading(lambda: text(nv.nvmlDeviceGetVbiosVersion(gpu))),
         "part_number": reading(lambda: text(nv.nvmlDeviceGetBoardPartNumber(gpu))),
         "inforom": reading(lambda: text(nv.nvmlDeviceGetInforomImageVersion(gpu))),
+        "inforom_check": reading(lambda: nv.nvmlDeviceValidateInforom(gpu)),
         "gsp": flag(reading(lambda: nv.nvmlDeviceGetGspFirmwareMode(gpu)[0])),
         "pci_device_id": reading(lambda: nv.nvmlDeviceGetPciInfo(gpu).pciDeviceId),
         "pci_subsystem_id": reading(lambda: nv.nvmlDeviceGetPciInfo(gpu).pciSubSystemId),
@@ -187,12 +192,13 @@ def temperatures(gpu):
         "memory_max_c": limit(2),
         "gpu_max_c": limit(3),
         "tlimit_c": together(distances),
+        "margin_c": reading(lambda: nv.nvmlDeviceGetMarginTemperature(gpu)),
     }
 
 
 def clocks(gpu):
     each = lambda call, kinds: together([reading(lambda kind=kind: call(gpu, kind)) for kind in kinds])
-    power_ns, thermal_ns, sw_ns, hw_ns, brake_ns = fields(gpu, [74, 75, *throttle_fields()])
+    power_ns, thermal_ns = fields(gpu, [74, 75])
     util = lambda: nv.nvmlDeviceGetUtilizationRates(gpu)
     return {
         "now_mhz": each(nv.nvmlDeviceGetClockInfo, range(4)),
@@ -204,9 +210,6 @@ def clocks(gpu):
         "event_reasons": reading(lambda: nv.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
         "throttle_power_ns": power_ns,
         "throttle_thermal_ns": thermal_ns,
-        "throttle_sw_thermal_ns": sw_ns,
-        "throttle_hw_thermal_ns": hw_ns,
-        "throttle_power_brake_ns": brake_ns,
     }
 
 
@@ -230,6 +233,7 @@ def ecc(gpu):
         ),
         "retired_pages": together(retired),
         "retire_pending": flag(reading(lambda: nv.nvmlDeviceGetRetiredPagesPendingStatus(gpu))),
+        "repair_pending": reading(lambda: [bool(part) for part in nv.nvmlDeviceGetRepairStatus(gpu)]),
     }
 
 
@@ -249,7 +253,8 @@ def nvlinks(gpu):
         up = flag(reading(lambda: nv.nvmlDeviceGetNvLinkState(gpu, link)))
         if up == "not_supported":
             return
-        replay, recovery, crc, speed = fields(gpu, [(id, link) for id in (161, 162, 163, 164)])
+        wanted = (161, 162, 163, 164, 213, 214, 220, 222)
+        replay, recovery, crc, speed, *newer = fields(gpu, [(id, link) for id in wanted])
         yield {
             "link": link,
             "up": up,
@@ -258,6 +263,8 @@ def nvlinks(gpu):
             "end": reading(lambda: ends.get(nv.nvmlDeviceGetNvLinkRemoteDeviceType(gpu, link), "unknown")),
             "end_pci": reading(lambda: address(nv.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link).busId)),
             "errors": together([replay, recovery, crc]),
+            "recoveries": together(newer[:2]),
+            "error_rates": together(newer[2:]),
         }
 
 

@@ -14,8 +14,8 @@ use common::readings::{self, Readings};
 use common::{Installed, all_scenarios};
 use nvidia_ml::faults::Faults;
 use nvidia_ml::scenario::{Gpu, Machine};
-use nvml_wrapper::Device;
 use nvml_wrapper::gpm::GpmSample;
+use nvml_wrapper::{Device, Nvml};
 
 /// Values of their own in as many fields as possible on all GPUs, and a time that stands still.
 const EVERYWHERE: &str = r#"
@@ -146,11 +146,23 @@ fn is_about(key: &str, slots: &[u32]) -> bool {
     of.split(' ').skip(1).all(|slot| slots.contains(&slot.parse().unwrap()))
 }
 
-/// The fault is there at all: something of its GPU reads otherwise.
+/// The fault is there at all: something of its GPU, or of the pairs that it makes, reads otherwise.
 fn own_reading_changes(fake: &Installed, on: &str, slot: u32, healthy: &Readings) -> bool {
     let nvml = fake.open();
     fake.faults(&script(on, 5_001_000));
     let gpu = fake.machine.gpu(slot).unwrap();
     let sick = readings::of_gpu(&nvml, &gpu.uuid, &gpu.pci.to_string());
-    sick.iter().any(|(what, read)| healthy.get(&format!("GPU {slot}: {what}")) != Some(read))
+    let own = sick.iter().any(|(what, read)| healthy.get(&format!("GPU {slot}: {what}")) != Some(read));
+    own || pairs_change(&nvml, fake, slot, healthy)
+}
+
+fn pairs_change(nvml: &Nvml, fake: &Installed, slot: u32, healthy: &Readings) -> bool {
+    let Ok(device) = nvml.device_by_uuid(fake.machine.gpu(slot).unwrap().uuid.as_str()) else { return false };
+    slots_but(&fake.machine, Some(slot)).into_iter().any(|other| {
+        let peer = nvml.device_by_uuid(fake.machine.gpu(other).unwrap().uuid.as_str()).unwrap();
+        // SAFETY: handles only go back into the library that they came from.
+        let (own, peer) = unsafe { (device.handle().cast(), peer.handle().cast()) };
+        let pair = readings::of_pair(nvml, own, peer);
+        pair.iter().any(|(what, read)| healthy.get(&format!("GPUs {slot} {other}: {what}")) != Some(read))
+    })
 }

@@ -85,6 +85,8 @@ impl Device {
 /// What a function takes beside the device, and how much it writes.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
+    /// The device alone.
+    Alone,
     /// One number or struct.
     One,
     /// One struct that states its version in its first word.
@@ -249,6 +251,8 @@ impl Nvml {
         let gpu = device.pointer();
         let mut count = LIST_ENTRIES;
         Ok(match shape {
+            // SAFETY: a device of this library.
+            Shape::Alone => unsafe { self.find::<Pointer>(name)?(gpu) },
             // SAFETY: a device of this library, and more room than the function fills.
             Shape::One => unsafe { self.find::<One>(name)?(gpu, first) },
             Shape::Versioned(word) => {

@@ -233,7 +233,7 @@ fn choice(calls: &[Line], fields: &[&FieldAnswer], said: Option<&Said>) -> Optio
         Verdict::Agrees,
     );
     for (name, id) in names.iter().zip(ids) {
-        let read = ours.get(&format!("detail.clocks.throttle_{name}_ns"));
+        let read = ours.get(&format!("counters.throttle_{name}_ns"));
         let value = read.and_then(|read| read.get("value")).and_then(serde_json::Value::as_u64);
         let answer = fields.iter().find(|field| field.id == id)?;
         // The counter may have moved between the two; that it answers at all is the question.

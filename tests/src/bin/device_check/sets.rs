@@ -3,7 +3,8 @@
 
 use super::nvml::Device;
 use super::nvml::Shape::{
-    self, Cpus, Fields, List, MemoryErrors, Of, One, Open, PageCount, Pages, Peer, Text, Two, Versioned,
+    self, Alone, Cpus, Fields, List, MemoryErrors, Of, One, Open, PageCount, Pages, Peer, Text, Two,
+    Versioned,
 };
 
 /// How often a call is made.
@@ -54,7 +55,7 @@ const fn looks(function: &'static str, about: &'static str, shape: Shape, look: 
 }
 
 /// The fields of one batch before a job.
-const JOB_FIELDS: [(u32, u32); 14] = [
+const JOB_FIELDS: [(u32, u32); 17] = [
     (3, 0),
     (4, 0),
     (5, 0),
@@ -69,16 +70,20 @@ const JOB_FIELDS: [(u32, u32); 14] = [
     (82, 0),
     (189, 0),
     (190, 0),
+    (251, 0),
+    (252, 0),
+    (253, 0),
 ];
 
 const LOOK_FIELDS: [(u32, u32); 4] = [(74, 0), (75, 0), (82, 0), (170, 0)];
 const LIMIT_FIELDS: [(u32, u32); 4] = [(193, 0), (194, 0), (195, 0), (196, 0)];
-const LINK_FIELDS: [(u32, u32); 4] = [(161, 0), (162, 0), (163, 0), (164, 0)];
+const LINK_FIELDS: [(u32, u32); 8] =
+    [(164, 0), (161, 0), (162, 0), (163, 0), (213, 0), (214, 0), (220, 0), (222, 0)];
 
 /// All of them, in gpuward's order.
-pub const CALLS: [Call; 66] = [
+pub const CALLS: [Call; 69] = [
     both("nvmlDeviceGetHandleByPciBusId_v2", Open),
-    Call { about: "14 fields in one batch", ..job("nvmlDeviceGetFieldValues", Fields(&JOB_FIELDS)) },
+    Call { about: "17 fields in one batch", ..job("nvmlDeviceGetFieldValues", Fields(&JOB_FIELDS)) },
     job("nvmlDeviceGetUUID", Text),
     job("nvmlDeviceGetMinorNumber", One),
     job("nvmlDeviceGetName", Text),
@@ -126,6 +131,9 @@ pub const CALLS: [Call; 66] = [
     look("nvmlDeviceGetUtilizationRates", One),
     look("nvmlDeviceGetMemoryErrorCounter", MemoryErrors),
     look("nvmlDeviceGetRowRemapperHistogram", One),
+    look("nvmlDeviceGetRepairStatus", Versioned(0x0100_000c)),
+    look("nvmlDeviceGetMarginTemperature", Versioned(0x0100_0008)),
+    look("nvmlDeviceValidateInforom", Alone),
     looks("nvmlDeviceGetRetiredPages", "how many, single-bit", PageCount(0), Times::Fixed(2)),
     looks("nvmlDeviceGetRetiredPages_v2", "single-bit; only where there are any", Pages(0), NEVER),
     look("nvmlDeviceGetRetiredPagesPendingStatus", One),
