@@ -2,17 +2,23 @@
 
 /// No list in a configuration of ours is longer; a larger one is a mistake or an attack.
 const MAX_NAMES: usize = 65_536;
+/// Nor longer when its names are written out: 32 bytes for each of the most names. Ours.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+/// No name has more brackets. Ours: Slurm's own machines of several dimensions have up to five.
+const MAX_BRACKETS: usize = 8;
+/// As many digits as the largest number has.
+const MAX_DIGITS: usize = 10;
 
 /// All names of a bracket list, in the order written.
 ///
 /// # Errors
-/// A bracket that is not closed, a range that is not one, or more than 65,536 names.
+/// A bracket that is not closed, a range that is not one, more than 65,536 names, or 2 MiB of them.
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
-    let mut names = Vec::new();
+    let mut names = Names { list, all: Vec::new(), bytes: 0 };
     for part in split_outside_brackets(list) {
-        expand_part(part.trim(), list, &mut names)?;
+        names.expand(part.trim(), MAX_BRACKETS)?;
     }
-    Ok(names)
+    Ok(names.all)
 }
 
 fn split_outside_brackets(list: &str) -> Vec<&str> {
@@ -33,36 +39,57 @@ fn split_outside_brackets(list: &str) -> Vec<&str> {
     parts
 }
 
-fn expand_part(part: &str, list: &str, names: &mut Vec<String>) -> Result<(), HostlistError> {
-    let bad = |what: &str| HostlistError { list: crate::text::escape(list, 80), what: what.to_owned() };
-    let Some(open) = part.find('[') else {
-        if part.contains(']') {
-            return Err(bad("a bracket is closed that was never opened"));
-        }
-        names.push(part.to_owned());
-        return (names.len() <= MAX_NAMES).then_some(()).ok_or_else(|| bad("too many names"));
-    };
-    let close = part[open..].find(']').map(|at| open + at).ok_or_else(|| bad("a bracket is not closed"))?;
-    let (head, inside, tail) = (&part[..open], &part[open + 1..close], &part[close + 1..]);
-    for range in inside.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let number = |text: &str| {
-            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            digits
-                .then(|| text.parse::<u32>().ok())
-                .flatten()
-                .ok_or_else(|| bad("a range is not two numbers"))
-        };
-        let (from, to) = (number(first)?, number(last)?);
-        if to < from || usize::try_from(to - from).unwrap_or(MAX_NAMES) >= MAX_NAMES {
-            return Err(bad("a range runs backwards or is too long"));
-        }
-        for value in from..=to {
-            let name = format!("{head}{value:0width$}{tail}", width = first.len());
-            expand_part(&name, list, names)?;
-        }
+struct Names<'a> {
+    list: &'a str,
+    all: Vec<String>,
+    bytes: usize,
+}
+
+impl Names<'_> {
+    fn bad(&self, what: &str) -> HostlistError {
+        HostlistError { list: crate::text::escape(self.list, 80), what: what.to_owned() }
     }
-    Ok(())
+
+    fn add(&mut self, name: &str) -> Result<(), HostlistError> {
+        self.bytes += name.len();
+        if self.all.len() >= MAX_NAMES || self.bytes > MAX_BYTES {
+            return Err(self.bad("too many names"));
+        }
+        self.all.push(name.to_owned());
+        Ok(())
+    }
+
+    fn expand(&mut self, part: &str, brackets_left: usize) -> Result<(), HostlistError> {
+        let Some(open) = part.find('[') else {
+            if part.contains(']') {
+                return Err(self.bad("a bracket is closed that was never opened"));
+            }
+            return self.add(part);
+        };
+        if brackets_left == 0 {
+            return Err(self.bad("too many brackets in one name"));
+        }
+        let close = part[open..].find(']').map(|at| open + at);
+        let close = close.ok_or_else(|| self.bad("a bracket is not closed"))?;
+        let (head, inside, tail) = (&part[..open], &part[open + 1..close], &part[close + 1..]);
+        for range in inside.split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (from, to) = (self.number(first)?, self.number(last)?);
+            if to < from || usize::try_from(to - from).unwrap_or(MAX_NAMES) >= MAX_NAMES {
+                return Err(self.bad("a range runs backwards or is too long"));
+            }
+            for value in from..=to {
+                let name = format!("{head}{value:0width$}{tail}", width = first.len());
+                self.expand(&name, brackets_left - 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&self, text: &str) -> Result<u32, HostlistError> {
+        let fits = (1..=MAX_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        fits.then(|| text.parse().ok()).flatten().ok_or_else(|| self.bad("a range is not two numbers"))
+    }
 }
 
 /// A bracket list that cannot be read.
@@ -99,6 +126,10 @@ mod tests {
             "n[]",
         ] {
             assert!(expand(list).is_err(), "{list}");
+        }
+        let zeros = "0".repeat(70_000);
+        for list in [format!("n[{zeros}]"), format!("n[0-65535]{zeros}"), "[0-0]".repeat(20_000)] {
+            assert!(expand(&list).is_err(), "{}", list.len());
         }
     }
 }
