@@ -97,7 +97,10 @@ impl Change {
         let (key, value) = text.split_once('=').ok_or_else(bad)?;
         let (key, append) = key.strip_suffix('+').map_or((key, false), |key| (key, true));
         let key_is_a_word = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let value_fits = !value.is_empty() && !value.contains(['\n', '\r', '#']);
+        // A backslash at the end would join the next line to this one.
+        let breaks_the_line =
+            value.contains('#') || value.contains(char::is_control) || value.ends_with('\\');
+        let value_fits = !value.is_empty() && !breaks_the_line;
         if !key_is_a_word || !value_fits {
             return Err(bad());
         }
@@ -394,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_change_that_cannot_be_made_says_why() {
-        for text in ["", "x", "=1", "A=", "A=1\nB=2", "A B=1", "A=1 # x"] {
+        for text in ["", "x", "=1", "A=", "A=1\nB=2", "A B=1", "A=1 # x", "A=1\\", "A=\x1b[31m", "A=1\r"] {
             assert!(matches!(Change::parse(text), Err(SlurmConfError::BadChange(_))), "{text}");
         }
         let site = Site { changes: vec![Change::parse("ClusterName=x").unwrap()], ..Site::default() };
