@@ -87,7 +87,7 @@ impl SeenGpu {
         let each: Vec<[u64; 3]> = links.iter().filter_map(|link| link.errors.value().copied()).collect();
         let sum = each
             .iter()
-            .fold([0; 3], |sum: [u64; 3], link| [sum[0] + link[0], sum[1] + link[1], sum[2] + link[2]]);
+            .fold([0u64; 3], |sum, link| std::array::from_fn(|at| sum[at].saturating_add(link[at])));
         Some(SeenGpu {
             uuid: gpu.reading.uuid.value()?.clone(),
             boottime_ns: snapshot.boottime_ns,
