@@ -76,7 +76,10 @@ fn place_is_sound(host: &Hierarchies, place: &Place, text: &str) {
         ["/slurm", "/slurm_n1"].contains(&place.tree.as_str()) || place.tree.ends_with("slurmstepd.scope"),
         "{place:?}"
     );
-    assert!(!place.tree.contains("..") && !place.tree.contains("/user.slice"), "{place:?}");
+    assert!(
+        place.tree.split('/').all(|part| !["..", "user.slice", "machine.slice"].contains(&part)),
+        "{place:?}"
+    );
     assert!(place.task.is_none() || place.step.is_some(), "{place:?}");
     assert_eq!(host.place_of(&format!("{text}\n{text}")).ok().flatten().as_ref(), Some(place));
     let foreign = format!(
