@@ -199,7 +199,10 @@ fn apply(settings: &mut [Setting], change: &Change) -> Result<(), SlurmConfError
     let Some(setting) = settings.iter_mut().find(|setting| setting.key.eq_ignore_ascii_case(&change.key))
     else {
         let known: Vec<&str> = settings.iter().map(|setting| setting.key).collect();
-        return Err(SlurmConfError::UnknownKey { key: change.key.clone(), known: known.join(", ") });
+        return Err(SlurmConfError::UnknownKey {
+            key: crate::text::escape(&change.key, 60),
+            known: known.join(", "),
+        });
     };
     if change.append {
         setting.value.push(',');
@@ -403,5 +406,8 @@ mod tests {
         let site = Site { changes: vec![Change::parse("ClusterName=x").unwrap()], ..Site::default() };
         let error = generate(release("22.05"), &site).unwrap_err().to_string();
         assert!(error.starts_with("change of 'ClusterName': not among"), "{error}");
+        let changes = vec![Change::parse(&format!("{}=1", "x".repeat(5000))).unwrap()];
+        let error = generate(release("22.05"), &Site { changes, ..Site::default() }).unwrap_err().to_string();
+        assert!(error.len() < 1000, "{}", error.len());
     }
 }
