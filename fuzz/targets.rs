@@ -1,7 +1,13 @@
 //! The fuzz target that `GPUWARD_FUZZ_TARGET` names, under libFuzzer.
 #![no_main]
 
-use gpuward_tests::fuzz::{Target, target};
+// The file itself and not the tests' library, which would bring the simulated driver along: minutes under a sanitizer. Of
+// its own, corpus and mutator are for the other runner.
+#[path = "../tests/src/fuzz/mod.rs"]
+#[allow(dead_code)]
+mod fuzz;
+
+use fuzz::{Target, target};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
