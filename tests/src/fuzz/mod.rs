@@ -37,16 +37,16 @@ pub const TARGETS: &[Target] = &[
     Target { name: "cgroup", check: cgroups::check, words: cgroups::WORDS, rounds: 1500 },
     Target { name: "config", check: config::check, words: config::WORDS, rounds: 1500 },
     Target { name: "cpu_list", check: lists::cpu_list, words: lists::WORDS, rounds: 2000 },
-    Target { name: "gres_conf", check: slurm::gres_conf, words: slurm::GRES_WORDS, rounds: 1000 },
-    Target { name: "hostlist", check: lists::hostlist, words: lists::WORDS, rounds: 1000 },
+    Target { name: "gres_conf", check: slurm::gres_conf, words: slurm::GRES_WORDS, rounds: 700 },
+    Target { name: "hostlist", check: lists::hostlist, words: lists::WORDS, rounds: 700 },
     Target { name: "ids", check: ids::check, words: ids::WORDS, rounds: 3000 },
-    Target { name: "job_record", check: jobs::record, words: jobs::WORDS, rounds: 1000 },
-    Target { name: "job_state", check: jobs::state, words: jobs::WORDS, rounds: 1000 },
+    Target { name: "job_record", check: jobs::record, words: jobs::WORDS, rounds: 700 },
+    Target { name: "job_state", check: jobs::state, words: jobs::WORDS, rounds: 700 },
     Target { name: "kernel_log", check: kernel_log::check, words: kernel_log::WORDS, rounds: 2000 },
-    Target { name: "probe_message", check: jobs::probe_message, words: jobs::WORDS, rounds: 1000 },
+    Target { name: "probe_message", check: jobs::probe_message, words: jobs::WORDS, rounds: 700 },
     Target { name: "slurm_conf", check: slurm::slurm_conf, words: slurm::CONF_WORDS, rounds: 1500 },
     Target { name: "snapshot", check: snapshots::check, words: jobs::WORDS, rounds: 500 },
-    Target { name: "topo_matrix", check: matrix::check, words: matrix::WORDS, rounds: 1000 },
+    Target { name: "topo_matrix", check: matrix::check, words: matrix::WORDS, rounds: 700 },
 ];
 
 /// Longer inputs tell nothing new: libFuzzer is given the same bound.
