@@ -2,8 +2,8 @@
 # Runs every fuzz target for FUZZ_SECONDS (default 60) each, or those that are named: fuzz/run.sh hostlist config.
 #
 # With a nightly toolchain by libFuzzer; cargo-fuzz is installed into .cache where it is missing. Inputs that reach new code
-# are kept in .cache/fuzz/corpus and used by the next run; `KEEP=1` also puts the smallest set of them that adds something
-# into tests/fuzz-corpus, which every `make test` tries. Without nightly the mutator of tests/src/fuzz runs instead.
+# are kept in .cache/fuzz/corpus (FUZZ_WORK/corpus) and used by the next run. Without nightly the mutator of tests/src/fuzz
+# runs instead.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
@@ -42,13 +42,10 @@ for target in $targets; do
 		-artifact_prefix="$found" -print_final_stats=1 >"$work/$target.log" 2>&1; then
 		grep -A 8 'panicked at\|ERROR:' "$work/$target.log" || tail -n 30 "$work/$target.log"
 		echo "$target breaks a promise; the whole output is in $work/$target.log. The input is in"
-		ls "$found"*
+		ls "$found"* 2>/dev/null || echo "(no file: the target itself did not start)"
 		echo "To try it again: cp one of them into $kept/ and run 'cargo test -p gpuward-tests --test fuzz every_input'"
 		exit 1
 	fi
 	sed -n 's/^stat::number_of_executed_units: */   inputs: /p' "$work/$target.log"
-	if [ -n "${KEEP:-}" ]; then
-		fuzz run "$kept" "$grown" -- -merge=1 -max_len=4096 >"$work/$target.merge.log" 2>&1
-	fi
 done
 echo "every target kept its promises"
