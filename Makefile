@@ -12,7 +12,7 @@ FAULT = $(TARGET)/fault
 PACKAGES = gcc libc6-dev binutils valgrind libclang-dev libslurm-dev slurmctld slurmd slurm-client \
 	slurm-wlm-basic-plugins munge python3 python3-venv
 
-.PHONY: help deps tools build release test lint fmt demo bench device install clean
+.PHONY: help deps tools build release test lint fmt fuzz demo bench device install clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -71,6 +71,9 @@ lint: $(CACHE)/fetched | deps $(CACHE)/deny/bin/cargo-deny ## Check format, lint
 
 fmt: ## Format the source
 	$(CARGO) fmt --all
+
+fuzz: | deps ## Look for inputs that break a reader, FUZZ_SECONDS=60 for each; best with a nightly toolchain
+	CARGO=$(CARGO) fuzz/run.sh
 
 demo: release ## Show a job crossing gpuward on a throw-away Slurm cluster; KEEP=1 leaves the cluster up (root)
 	$(TARGET)/release/demo $(if $(KEEP),--keep)

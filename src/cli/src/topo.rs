@@ -5,6 +5,7 @@ use crate::site::NodeArgs;
 use crate::snapshot;
 use gpuward_core::model::topology::{PlacedGpu, PlacedNic, matrix};
 use gpuward_core::model::{PciAddress, Topology};
+use gpuward_core::text::escape;
 use gpuward_node::files;
 use gpuward_node::flow::{Inspection, inspect_node};
 use std::fmt::Display;
@@ -88,7 +89,7 @@ fn gpus(topology: &Topology) -> Table {
             shown(gpu.pci.as_ref()),
             shown(gpu.minor.as_ref()),
             gpu.uuid.as_ref().map_or_else(String::new, |uuid| uuid.short().to_owned()),
-            gpu.model.clone().unwrap_or_default(),
+            named(gpu.model.as_deref()),
             numa(gpu),
             shown(gpu.cpus.as_ref()),
         ]);
@@ -109,7 +110,7 @@ fn nics(topology: &Topology) -> Table {
         let PlacedNic { name, device, pci, numa_node } = nic;
         table.row([
             name.clone(),
-            device.clone().unwrap_or_default(),
+            named(device.as_deref()),
             shown::<PciAddress>(pci.as_ref()),
             shown(numa_node.as_ref()),
             nearest(topology, place),
@@ -130,6 +131,11 @@ fn nearest(topology: &Topology, nic: usize) -> String {
     let Some(best) = best else { return String::new() };
     let near = (0..count).filter(|&gpu| class(gpu) == Some(best)).map(|gpu| topology.gpus[gpu].name.as_str());
     format!("{} ({best})", near.collect::<Vec<_>>().join(" "))
+}
+
+/// A name from a file that others wrote, on one line.
+fn named(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| escape(name, 64))
 }
 
 fn shown<T: Display>(value: Option<&T>) -> String {

@@ -97,7 +97,10 @@ impl Change {
         let (key, value) = text.split_once('=').ok_or_else(bad)?;
         let (key, append) = key.strip_suffix('+').map_or((key, false), |key| (key, true));
         let key_is_a_word = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let value_fits = !value.is_empty() && !value.contains(['\n', '\r', '#']);
+        // A backslash at the end would join the next line to this one.
+        let breaks_the_line =
+            value.contains('#') || value.contains(char::is_control) || value.ends_with('\\');
+        let value_fits = !value.is_empty() && !breaks_the_line;
         if !key_is_a_word || !value_fits {
             return Err(bad());
         }
@@ -196,7 +199,10 @@ fn apply(settings: &mut [Setting], change: &Change) -> Result<(), SlurmConfError
     let Some(setting) = settings.iter_mut().find(|setting| setting.key.eq_ignore_ascii_case(&change.key))
     else {
         let known: Vec<&str> = settings.iter().map(|setting| setting.key).collect();
-        return Err(SlurmConfError::UnknownKey { key: change.key.clone(), known: known.join(", ") });
+        return Err(SlurmConfError::UnknownKey {
+            key: crate::text::escape(&change.key, 60),
+            known: known.join(", "),
+        });
     };
     if change.append {
         setting.value.push(',');
@@ -394,11 +400,14 @@ mod tests {
 
     #[test]
     fn a_change_that_cannot_be_made_says_why() {
-        for text in ["", "x", "=1", "A=", "A=1\nB=2", "A B=1", "A=1 # x"] {
+        for text in ["", "x", "=1", "A=", "A=1\nB=2", "A B=1", "A=1 # x", "A=1\\", "A=\x1b[31m", "A=1\r"] {
             assert!(matches!(Change::parse(text), Err(SlurmConfError::BadChange(_))), "{text}");
         }
         let site = Site { changes: vec![Change::parse("ClusterName=x").unwrap()], ..Site::default() };
         let error = generate(release("22.05"), &site).unwrap_err().to_string();
         assert!(error.starts_with("change of 'ClusterName': not among"), "{error}");
+        let changes = vec![Change::parse(&format!("{}=1", "x".repeat(5000))).unwrap()];
+        let error = generate(release("22.05"), &Site { changes, ..Site::default() }).unwrap_err().to_string();
+        assert!(error.len() < 1000, "{}", error.len());
     }
 }

@@ -79,14 +79,16 @@ fn line_containing(text: &str, word: &str) -> usize {
 
 /// The wrong key and the nearest right one, from serde's "unknown field `a`, expected one of `b`, `c`".
 fn suggestion(message: &str) -> Option<(&str, &str)> {
-    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
-    let wrong = quoted.next()?;
-    Some((wrong, nearest(wrong, quoted)?))
+    // The wrong key may hold anything, ours hold no such words: so the split is at the last of them.
+    let (wrong, expected) = message.strip_prefix("unknown field `")?.rsplit_once("`, expected ")?;
+    Some((wrong, nearest(wrong, expected.split('`').skip(1).step_by(2))?))
 }
 
 /// The candidate with the smallest edit distance to `wrong`.
 pub(crate) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    candidates.into_iter().min_by_key(|candidate| edit_distance(wrong, candidate))
+    // No name of ours is half as long, and the cost grows with the length.
+    let wrong: String = wrong.chars().take(100).collect();
+    candidates.into_iter().min_by_key(|candidate| edit_distance(&wrong, candidate))
 }
 
 fn edit_distance(a: &str, b: &str) -> usize {

@@ -141,6 +141,12 @@ mod tests {
     }
 
     #[test]
+    fn only_keys_of_ours_are_proposed_and_no_key_leaves_its_line() {
+        let error = error_of("\"a`b`\\u001b\" = 1\n");
+        assert!(error.contains("did you mean '") && !error.contains('\u{1b}'), "{error:?}");
+    }
+
+    #[test]
     fn values_out_of_range_name_what_is_allowed() {
         let error = error_of("[probe]\ndeadline_ms = 60000\n");
         assert_eq!(error, "gpuward.toml:2: deadline_ms = 60000: allowed are 100 to 4900");

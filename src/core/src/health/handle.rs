@@ -50,6 +50,8 @@ fn any(gpu: &ProbedGpu, answer: Reading<()>) -> bool {
     let reading = &gpu.reading;
     let mut counters = reading.counters.clone();
     let mut answers = vec![
+        reading.pci.map(|_| ()),
+        reading.mig_uuid.clone().map(|_| ()),
         reading.uuid.clone().map(|_| ()),
         reading.serial.clone().map(|_| ()),
         reading.model.clone().map(|_| ()),

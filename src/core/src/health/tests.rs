@@ -59,6 +59,29 @@ fn a_healthy_node_has_no_findings() {
 }
 
 #[test]
+fn a_gpu_that_is_lost_while_it_says_who_it_is_is_lost() {
+    for lose in [(|gpu: &mut GpuReading| gpu.pci = Reading::Lost) as fn(&mut GpuReading), |gpu| {
+        gpu.mig_uuid = Reading::Lost
+    }] {
+        let mut snapshot = healthy();
+        lose(&mut snapshot.gpus[0].reading);
+        assert_eq!(judged(&snapshot), fails("GPU_LOST"));
+    }
+}
+
+#[test]
+fn link_errors_that_no_sum_holds_are_summed_as_far_as_it_goes() {
+    let mut snapshot = healthy();
+    snapshot.gpus[0].reading.uuid = Reading::Value("GPU-8932f937".parse().unwrap());
+    let errors = Reading::Value([u64::MAX, 1, 0]);
+    let link = crate::model::detail::NvLinkReading { errors, ..Default::default() };
+    let detail = crate::model::detail::GpuDetail { nvlinks: vec![link.clone(), link], ..Default::default() };
+    snapshot.gpus[0].reading.detail = Some(Box::new(detail));
+    let seen = History::default().seen_after(&snapshot);
+    assert_eq!(seen[0].links.as_ref().unwrap().nvlink_errors, Reading::Value([u64::MAX, 2, 0]));
+}
+
+#[test]
 fn each_fault_of_the_driver_gives_its_one_finding() {
     let mut snapshot = healthy();
     snapshot.host.module_loaded = Reading::Value(false);

@@ -82,7 +82,7 @@ impl FromStr for CpuSet {
     /// Reads `0-3,8`; an empty text is the empty set.
     fn from_str(text: &str) -> Result<Self, CpuSetError> {
         let bad = || CpuSetError(crate::text::escape(text, 80));
-        let mut cpus = BTreeSet::new();
+        let mut ranges = Vec::new();
         for part in text.trim().split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last): (u32, u32) =
@@ -90,9 +90,17 @@ impl FromStr for CpuSet {
             if first > last || last > MAX_CPU {
                 return Err(bad());
             }
-            cpus.extend(first..=last);
+            ranges.push((first, last));
         }
-        Ok(CpuSet(cpus))
+        // Every CPU is taken once, however often the list names it.
+        ranges.sort_unstable();
+        let mut cpus = Vec::new();
+        let mut next = 0;
+        for (first, last) in ranges {
+            cpus.extend(first.max(next)..=last);
+            next = next.max(last + 1);
+        }
+        Ok(CpuSet(cpus.into_iter().collect()))
     }
 }
 

@@ -4,6 +4,12 @@ use super::hostlist;
 use super::node_gres::NodeGres;
 use std::collections::BTreeSet;
 
+/// No node has more GPUs; a longer list is a mistake.
+const MAX_FILES: usize = 1024;
+
+/// No more names of nodes and files are written out for one file. Ours: 10,000 nodes, each in 26 lines.
+const MAX_NAMES: usize = 262_144;
+
 /// What gres.conf says about one node's GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GresConf {
@@ -28,15 +34,21 @@ impl GresConf {
     /// result unclear, never wrong.
     pub fn parse(text: &str, node: &str) -> GresConf {
         let mut conf = GresConf::default();
+        let mut names = 0;
         for line in logical_lines(text) {
-            if let Err(why) = conf.take_line(&line, node) {
+            if names > MAX_NAMES {
+                conf.unclear = Some(format!("it names more than {MAX_NAMES} nodes and files"));
+                break;
+            }
+            if let Err(why) = conf.take_line(&line, node, &mut names) {
                 conf.unclear = Some(why);
             }
         }
         conf
     }
 
-    fn take_line(&mut self, line: &str, node: &str) -> Result<(), String> {
+    /// `names` counts what was written out, for it is what the work grows with.
+    fn take_line(&mut self, line: &str, node: &str, names: &mut usize) -> Result<(), String> {
         let pairs: Vec<(String, &str)> = line
             .split_whitespace()
             .map(|word| word.split_once('=').unwrap_or((word, "")))
@@ -50,8 +62,9 @@ impl GresConf {
         }
         let value = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
         if let Some(nodes) = value("nodename") {
-            let names = hostlist::expand(nodes).map_err(|error| format!("NodeName {error}"))?;
-            if !names.iter().any(|name| name == node) {
+            let nodes = hostlist::expand(nodes).map_err(|error| format!("NodeName {error}"))?;
+            *names += nodes.len();
+            if !nodes.iter().any(|name| name == node) {
                 return Ok(());
             }
         }
@@ -60,7 +73,7 @@ impl GresConf {
         }
         if value("name").is_some_and(|name| name.eq_ignore_ascii_case("gpu")) {
             self.types.insert(value("type").unwrap_or("").to_ascii_lowercase());
-            self.take_gpus(value("file"), value("multiplefiles"), value("count"))?;
+            self.take_gpus(value("file"), value("multiplefiles"), value("count"), names)?;
         }
         Ok(())
     }
@@ -70,6 +83,7 @@ impl GresConf {
         file: Option<&str>,
         multiple: Option<&str>,
         count: Option<&str>,
+        names: &mut usize,
     ) -> Result<(), String> {
         if multiple.is_some() {
             return Err("MultipleFiles names MIG devices".into());
@@ -77,7 +91,12 @@ impl GresConf {
         match file {
             Some(list) if list.contains("nvidia-cap") => Err("File names MIG devices".into()),
             Some(list) => {
-                self.files.extend(hostlist::expand(list).map_err(|error| format!("File {error}"))?);
+                let files = hostlist::expand(list).map_err(|error| format!("File {error}"))?;
+                *names += files.len();
+                if self.files.len() + files.len() > MAX_FILES {
+                    return Err(format!("it names more than {MAX_FILES} files for this node"));
+                }
+                self.files.extend(files);
                 Ok(())
             }
             None if count.is_some() => Err("Count without File names no device".into()),
@@ -140,8 +159,8 @@ pub(super) fn logical_lines(text: &str) -> Vec<String> {
 
 /// The number at the end of a device file's name: `/dev/nvidia3` is 3.
 pub fn device_number(file: &str) -> Option<u32> {
-    let start = file.rfind(|letter: char| !letter.is_ascii_digit()).map_or(0, |at| at + 1);
-    file[start..].parse().ok()
+    let name = file.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    file[name.len()..].parse().ok()
 }
 
 #[cfg(test)]
@@ -173,6 +192,16 @@ mod tests {
     }
 
     #[test]
+    fn more_names_than_any_site_has_are_unclear_and_not_kept() {
+        for line in
+            ["Name=gpu File=/dev/nvidia[0-65535]\n", "NodeName=[0-65535] Name=gpu File=/dev/nvidia0\n"]
+        {
+            let conf = GresConf::parse(&line.repeat(40), "n1");
+            assert!(conf.unclear.is_some() && conf.files.len() <= MAX_FILES, "{line}: {:?}", conf.unclear);
+        }
+    }
+
+    #[test]
     fn detection_by_slurm_is_seen() {
         let conf = GresConf::parse("AutoDetect=NVML\n", "n1");
         assert_eq!(conf.auto_detect.as_deref(), Some("nvml"));
@@ -185,5 +214,7 @@ mod tests {
     fn device_numbers_stand_at_the_end() {
         assert_eq!(device_number("/dev/nvidia13"), Some(13));
         assert_eq!(device_number("/dev/nvidia"), None);
+        assert_eq!(device_number("/dev/nvidiä3"), Some(3));
+        assert_eq!(device_number("/dev/nvidiä"), None);
     }
 }

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// No list in a configuration of ours is longer; a larger one is a mistake or an attack.
 const MAX_NAMES: usize = 65_536;
-
-/// Slurm itself knows a few brackets in a name.
-const MAX_PIECES: usize = 16;
+/// Nor longer when its names are written out: 32 bytes for each of the most names. Ours.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+/// No name has more brackets. Ours: Slurm's own machines of several dimensions have up to five.
+const MAX_BRACKETS: usize = 8;
+/// As many digits as the largest number has.
+const MAX_DIGITS: usize = 10;
 
 /// A bracket list that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +36,7 @@ impl Hostlist {
     /// Reads a list without writing out its names, so that a long one costs a prolog nothing.
     ///
     /// # Errors
-    /// A bracket that is not closed, a range that is not one, or more than 65,536 names.
+    /// A bracket that is not closed, a range that is not one, more than 65,536 names, or 2 MiB of them.
     pub fn parse(list: &str) -> Result<Hostlist, HostlistError> {
         let bad = |what: &str| HostlistError { list: crate::text::escape(list, 80), what: what.to_owned() };
         let parts = split_outside_brackets(list);
@@ -42,7 +45,12 @@ impl Hostlist {
         let count =
             |part: &Vec<Piece>| part.iter().fold(1usize, |all, piece| all.saturating_mul(piece.count()));
         let names = parts.iter().fold(0usize, |all, part| all.saturating_add(count(part)));
-        if names > MAX_NAMES {
+        let bytes = |part: &Vec<Piece>| {
+            let longest = part.iter().map(Piece::longest).fold(0, usize::saturating_add);
+            count(part).saturating_mul(longest)
+        };
+        let bytes = parts.iter().fold(0usize, |all, part| all.saturating_add(bytes(part)));
+        if names > MAX_NAMES || bytes > MAX_BYTES {
             return Err(bad("too many names"));
         }
         Ok(Hostlist { parts })
@@ -81,6 +89,16 @@ impl Piece {
         ranges.iter().fold(0, |all, range| all.saturating_add(of(range)))
     }
 
+    /// Bytes of the longest text that it stands for.
+    fn longest(&self) -> usize {
+        match self {
+            Piece::Text(text) => text.len(),
+            Piece::Ranges(ranges) => {
+                ranges.iter().map(|range| range.width.max(MAX_DIGITS)).max().unwrap_or(0)
+            }
+        }
+    }
+
     /// `head` followed by everything that this piece stands for.
     fn spelled(&self, head: &str) -> Vec<String> {
         match self {
@@ -98,7 +116,7 @@ impl Piece {
 /// All names of a bracket list, in the order written.
 ///
 /// # Errors
-/// A bracket that is not closed, a range that is not one, or more than 65,536 names.
+/// A bracket that is not closed, a range that is not one, more than 65,536 names, or 2 MiB of them.
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     Hostlist::parse(list).map(|list| list.names())
 }
@@ -125,7 +143,7 @@ fn pieces(part: &str) -> Result<Vec<Piece>, &'static str> {
     let mut pieces = Vec::new();
     let mut rest = part;
     while let Some(open) = rest.find('[') {
-        if pieces.len() > MAX_PIECES {
+        if pieces.len() >= 2 * MAX_BRACKETS {
             return Err("too many brackets");
         }
         let close = rest[open..].find(']').map(|at| open + at).ok_or("a bracket is not closed")?;
@@ -147,7 +165,7 @@ fn text(text: &str) -> Result<Piece, &'static str> {
 fn range(text: &str) -> Result<Range, &'static str> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let digits = (1..=MAX_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse::<u32>().ok()).flatten().ok_or("a range is not two numbers")
     };
     let (from, to) = (number(first)?, number(last)?);
@@ -260,6 +278,10 @@ mod tests {
             "[1][1][1][1][1][1][1][1][1][1][1][1][1]",
         ] {
             assert!(expand(list).is_err(), "{list}");
+        }
+        let zeros = "0".repeat(70_000);
+        for list in [format!("n[{zeros}]"), format!("n[0-65535]{zeros}"), "[0-0]".repeat(20_000)] {
+            assert!(expand(&list).is_err(), "{}", list.len());
         }
     }
 

@@ -1,6 +1,7 @@
 //! The job state file: what the prolog leaves behind for the plugin and the epilog.
 
 use super::{Counters, GpuUuid, GresIndex, JobId, PciAddress};
+use crate::text::escape;
 use serde::{Deserialize, Serialize};
 
 /// Version of [`JobState`]; a reader refuses any other.
@@ -86,8 +87,8 @@ impl JobState {
         if text.len() > JOB_STATE_MAX_BYTES {
             return Err(JobStateError::TooLong(text.len()));
         }
-        let state: JobState =
-            serde_json::from_str(text).map_err(|error| JobStateError::Json(error.to_string()))?;
+        let state: JobState = serde_json::from_str(text)
+            .map_err(|error| JobStateError::Json(escape(&error.to_string(), 300)))?;
         if state.version != JOB_STATE_VERSION {
             return Err(JobStateError::Version(state.version));
         }
@@ -172,6 +173,17 @@ mod tests {
         assert_eq!(JobState::parse(&newer, JobId(7)), Err(JobStateError::Version(2)));
         let long = " ".repeat(JOB_STATE_MAX_BYTES + 1);
         assert!(matches!(JobState::parse(&long, JobId(7)), Err(JobStateError::TooLong(_))));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_state_is_told_on_one_line() {
+        let text = serde_json::to_string(&state()).unwrap();
+        let text = text.replace(
+            "\"version\":1",
+            "\"version\":1,\"gpus\":[{\"counters\":{\"energy_mj\":\"a\\u001b[31m\"}}]",
+        );
+        let error = JobState::parse(&text, JobId(7)).unwrap_err().to_string();
+        assert!(error.contains("unknown variant") && !error.contains('\u{1b}'), "{error:?}");
     }
 
     #[test]

@@ -212,7 +212,7 @@ fn legend(lines: &[String]) -> Vec<(String, String)> {
     let entry = |line: &String| {
         let (number, device) = line.trim().split_once(':')?;
         let known = number.strip_prefix("NIC")?.bytes().all(|byte| byte.is_ascii_digit());
-        known.then(|| (number.to_owned(), device.trim().to_owned()))
+        known.then(|| (number.to_owned(), escape(device.trim(), 80)))
     };
     entries.map_while(entry).collect()
 }

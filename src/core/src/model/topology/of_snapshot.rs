@@ -5,6 +5,9 @@ use crate::model::detail::{LinkEnd, NvLinkReading};
 use crate::model::snapshot::{DriverGpu, HostReading, ProbedGpu};
 use crate::model::{CpuSet, PciAddress, Snapshot};
 
+/// More GPUs, and more NICs, than any host has: the matrix grows with the square.
+const MAX_DEVICES: usize = 512;
+
 impl Topology {
     /// The topology of a node: places and PCIe from sysfs, NVLink from the driver.
     ///
@@ -18,8 +21,10 @@ impl Topology {
             cores: layout.cores.value().cloned().unwrap_or_default(),
             ..Topology::default()
         };
-        topology.paths = paths(&topology, snapshot, &layout);
         topology.notes = missing(snapshot, &layout);
+        topology.notes.extend(too_many("GPUs", &mut topology.gpus));
+        topology.notes.extend(too_many("NICs", &mut topology.nics));
+        topology.paths = paths(&topology, snapshot, &layout);
         topology.remark();
         topology
     }
@@ -37,6 +42,12 @@ fn missing(snapshot: &Snapshot, layout: &HostLayout) -> Vec<String> {
         notes.push(format!("the driver said nothing about {}: NVLink is unknown there", unread.join(", ")));
     }
     notes
+}
+
+fn too_many<T>(what: &str, devices: &mut Vec<T>) -> Option<String> {
+    let count = devices.len();
+    devices.truncate(MAX_DEVICES);
+    (count > MAX_DEVICES).then(|| format!("{count} {what}: only the first {MAX_DEVICES} are shown"))
 }
 
 fn gpus(snapshot: &Snapshot, layout: &HostLayout) -> Vec<PlacedGpu> {
@@ -97,16 +108,18 @@ fn nics(layout: &HostLayout) -> Vec<PlacedNic> {
 fn paths(topology: &Topology, snapshot: &Snapshot, layout: &HostLayout) -> Vec<Vec<Path>> {
     let places: Vec<Option<PciAddress>> =
         topology.gpus.iter().map(|gpu| gpu.pci).chain(topology.nics.iter().map(|nic| nic.pci)).collect();
-    let links = |pci: Option<PciAddress>| {
-        let gpu = snapshot.gpus.iter().find(|gpu| gpu.pci() == pci && pci.is_some())?;
+    let functions: Vec<Option<Placed>> = places.iter().map(|place| Placed::find(layout, (*place)?)).collect();
+    let links = |pci: &Option<PciAddress>| {
+        let gpu = snapshot.gpus.iter().find(|gpu| gpu.pci() == *pci && pci.is_some())?;
         Some(gpu.reading.detail.as_ref()?.nvlinks.as_slice())
     };
+    let links: Vec<Option<&[NvLinkReading]>> = places.iter().map(links).collect();
     let path = |a: usize, b: usize| {
         if a == b {
             return Path::Same;
         }
-        let pcie = class(layout, places[a], places[b]);
-        let joined = match (links(places[a]), links(places[b])) {
+        let pcie = class(functions[a].as_ref(), functions[b].as_ref());
+        let joined = match (links[a], links[b]) {
             (Some(from), Some(to)) => joined_by(places[a], from, places[b], to),
             _ => 0,
         };
@@ -117,6 +130,19 @@ fn paths(topology: &Topology, snapshot: &Snapshot, layout: &HostLayout) -> Vec<V
         }
     };
     (0..places.len()).map(|a| (0..places.len()).map(|b| path(a, b)).collect()).collect()
+}
+
+/// A PCI function and the bridges above it, the root port first.
+struct Placed<'a> {
+    function: &'a PciFunction,
+    way: Vec<PciAddress>,
+}
+
+impl Placed<'_> {
+    fn find(layout: &HostLayout, at: PciAddress) -> Option<Placed<'_>> {
+        let function = function(layout, at)?;
+        Some(Placed { function, way: way(layout, function) })
+    }
 }
 
 /// Links that are up between two GPUs: direct ones, else those that both have to a switch.
@@ -142,15 +168,15 @@ fn joined_by(
 }
 
 /// Distance by PCIe: where the ways down from the root buses part. `None` where a place or a NUMA node is unknown.
-fn class(layout: &HostLayout, a: Option<PciAddress>, b: Option<PciAddress>) -> Option<PathClass> {
-    let (a, b) = (function(layout, a?)?, function(layout, b?)?);
-    let (way_a, way_b) = (way(layout, a), way(layout, b));
-    let shared = way_a.iter().zip(&way_b).take_while(|(left, right)| left == right).count();
-    let own = way_a.len().max(way_b.len()) - shared;
+fn class(a: Option<&Placed<'_>>, b: Option<&Placed<'_>>) -> Option<PathClass> {
+    let (a, b) = (a?, b?);
+    let shared = a.way.iter().zip(&b.way).take_while(|(left, right)| left == right).count();
+    let own = a.way.len().max(b.way.len()) - shared;
     if shared >= 1 {
         // Below one switch the ways differ in the downstream port; functions of one card differ in nothing.
         return Some(if own <= 1 { PathClass::Pix } else { PathClass::Pxb });
     }
+    let (a, b) = (a.function, b.function);
     if a.root_bus == b.root_bus {
         return Some(PathClass::Phb);
     }

@@ -115,6 +115,26 @@ fn shifted_cells_and_foreign_ones_name_line_value_and_what_is_allowed() {
 }
 
 #[test]
+fn names_that_would_leave_their_line_are_no_names() {
+    let osc = "\tGPU0\tmlx\x1b]0;title\x07\nGPU0\tX\tPIX\n";
+    assert!(message(osc).1.contains("no name of a device"), "{osc:?}");
+    let long = format!("\tGPU0\tmlx{}\nGPU0\tX\tPIX\n", "5".repeat(100));
+    assert!(message(&long).1.contains("no name of a device"));
+    let legend = parse(&CAPTURE.replace("mlx5_4", "mlx\x1b]0;title\x07")).unwrap();
+    assert_eq!(legend.nics[0].device.as_deref(), Some("mlx\\x1b]0;title\\x07"));
+}
+
+#[test]
+fn a_snapshot_with_more_devices_than_any_host_has_is_cut_and_says_so() {
+    let pci = |at: u32| format!("{at:08x}:00:00.0").parse().unwrap();
+    let mut snapshot = crate::model::Snapshot::default();
+    snapshot.host.pci_gpus = crate::model::Reading::Value((0..3000).map(pci).collect());
+    let topology = Topology::of_snapshot(&snapshot);
+    assert!(topology.gpus.len() <= 512 && topology.paths.len() == topology.gpus.len());
+    assert!(topology.notes.iter().any(|note| note.contains("3000 GPUs")), "{:?}", topology.notes);
+}
+
+#[test]
 fn question_marks_are_for_data_files_only() {
     let text = "\tGPU0\tGPU1\nGPU0\t X \t?\nGPU1\t?\t X \n";
     assert!(message(text).1.contains("'?' is allowed only in files that say"));

@@ -11,6 +11,9 @@ const ALLOWED: &str = "X, PIX, PXB, PHB, NODE, SYS or NV and a number";
 /// More columns than any host has devices.
 const MAX_DEVICES: usize = 512;
 
+/// More bytes than any device's name has: a network interface has at most 15, an RDMA device 63 (IB_DEVICE_NAME_MAX).
+const MAX_NAME_BYTES: usize = 64;
+
 /// The three affinity columns of one GPU's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Affinity {
@@ -94,6 +97,10 @@ impl Header {
             None => vec![cell.to_owned()],
         };
         for name in names {
+            // Names go into notes and tables as they are.
+            if name.len() > MAX_NAME_BYTES || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(MatrixError::at(line, format!("'{}' is no name of a device", escape(&name, 80))));
+            }
             if self.devices.contains(&name) {
                 return Err(MatrixError::at(line, format!("two columns are called {}", escape(&name, 40))));
             }
@@ -232,6 +239,10 @@ fn split_glued(cell: &str) -> Option<(String, String)> {
 
 /// The two tags of a glued cell, if there is exactly one way to split it.
 fn split_tags(cell: &str) -> Option<[Path; 2]> {
+    // No two tags are longer; each place in the cell is tried.
+    if cell.len() > 2 * "NV4294967295".len() {
+        return None;
+    }
     let mut ways = (1..cell.len()).filter(|&at| cell.is_char_boundary(at)).filter_map(|at| {
         let (first, second) = cell.split_at(at);
         Some([path(first, false)?, path(second, false)?])
