@@ -161,8 +161,8 @@ fn pairs_change(nvml: &Nvml, fake: &Installed, slot: u32, healthy: &Readings) ->
     slots_but(&fake.machine, Some(slot)).into_iter().any(|other| {
         let peer = nvml.device_by_uuid(fake.machine.gpu(other).unwrap().uuid.as_str()).unwrap();
         // SAFETY: handles only go back into the library that they came from.
-        let (own, peer) = unsafe { (device.handle().cast(), peer.handle().cast()) };
-        let pair = readings::of_pair(nvml, own, peer);
+        let handle = |device: &Device<'_>| unsafe { device.handle() }.cast();
+        let pair = readings::of_pair(nvml, handle(&device), handle(&peer));
         pair.iter().any(|(what, read)| healthy.get(&format!("GPUs {slot} {other}: {what}")) != Some(read))
     })
 }
