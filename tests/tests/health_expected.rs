@@ -172,6 +172,28 @@ mod accepting {
         assert!(accept.code == Some(1) && accept.err.contains("did not answer"), "{}", accept.err);
         assert_eq!(known(&bench), None);
     }
+
+    #[test]
+    fn a_port_that_is_down_for_good_is_accepted_once_and_told_no_more() {
+        let bench = Bench::new("hgx-h100", "drain", "");
+        let down = || -> Vec<String> {
+            let known = known(&bench).unwrap();
+            let nics = known["nics"].as_array().unwrap().iter();
+            nics.filter(|nic| nic["up"] == false)
+                .map(|nic| nic["name"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(found(&bench), []);
+        assert_eq!(down(), ["mlx5_4"], "a second port without a cable");
+        let state = bench.node.dir.join("root/sys/class/infiniband/mlx5_0/ports/1/state");
+        assert_eq!(fs::read_to_string(&state).unwrap().trim(), "4: ACTIVE");
+        fs::write(&state, "1: DOWN\n").unwrap();
+        assert_eq!(found(&bench), [pair("NIC_DOWN", "warn")]);
+        let accept = admin(&bench, "status", &["--accept"]);
+        assert!(accept.code == Some(0) && accept.out.contains("RDMA port  up     down"), "{}", accept.out);
+        assert_eq!(found(&bench), []);
+        assert_eq!(down(), ["mlx5_0", "mlx5_4"]);
+    }
 }
 
 mod bad_files {

@@ -75,12 +75,12 @@ impl<'a> Page<'a> {
     fn of(site: &'a Site, look: &'a Look) -> Page<'a> {
         let known = look.known.as_ref().ok().and_then(Option::as_ref);
         let now = gpuward_core::health::known::now(&look.snapshot);
-        let before = known.map_or(&[][..], |file| file.gpus.as_slice());
-        let mut changes = changes(before, &now);
+        let before = known.map(KnownFile::seen).unwrap_or_default();
+        let mut changes = changes(&before, &now);
         // A GPU that does not answer is no change that anybody could accept.
         let there = |pci| look.snapshot.gpus.iter().any(|gpu| gpu.pci() == Some(pci));
         changes.retain(|change| change.now.is_some() || !there(change.pci));
-        Page { site, look, known, changes, now }
+        Page { site, look, known, changes, now: now.gpus }
     }
 
     fn json(&self) -> serde_json::Value {

@@ -1,5 +1,6 @@
 //! What a node should be: from configuration or from what it was known to be, never from what is alive now.
 
+use super::known::Seen;
 use super::overrides::Overrides;
 use crate::model::{GpuUuid, PciAddress};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,9 @@ pub struct Expected {
 pub struct KnownNic {
     /// `mlx5_0`.
     pub name: String,
+    /// PCI address; `None` for software devices.
+    #[serde(default)]
+    pub pci: Option<PciAddress>,
     /// Whether its port was up.
     pub up: bool,
     /// Rate of its port, Gb/s.
@@ -86,13 +90,13 @@ impl Expected {
     /// What a site's configuration says, completed with what gres.conf says and with what the node was known to be.
     ///
     /// gres.conf comes before what was learned: a site may give Slurm only some of a node's GPUs.
-    pub fn completed(mut self, gres_conf: Option<u32>, known: Vec<KnownGpu>) -> Expected {
-        let learned = u32::try_from(known.len()).ok().filter(|&count| count > 0);
+    pub fn completed(mut self, gres_conf: Option<u32>, known: Seen) -> Expected {
+        let learned = u32::try_from(known.gpus.len()).ok().filter(|&count| count > 0);
         self.gpu_count = self
             .gpu_count
             .or_else(|| gres_conf.map(|count| (count, "gres.conf".to_owned())))
             .or_else(|| learned.map(|count| (count, LEARNED.to_owned())));
-        Expected { gres_conf, known, ..self }
+        Expected { gres_conf, known: known.gpus, known_nics: known.nics, ..self }
     }
 
     /// The same with what `other` says in place of it, where it says anything.

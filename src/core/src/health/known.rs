@@ -1,6 +1,6 @@
 //! What a node was known to be: when that may be learned, how it is kept, and what differs from it now.
 
-use super::{Expected, Finding, KnownGpu, Severity};
+use super::{Expected, Finding, KnownGpu, KnownNic, Severity, nic};
 use crate::model::snapshot::{DriverGpu, ProbeOutcome, ProbedGpu};
 use crate::model::{PciAddress, Reading, Snapshot};
 use crate::text::escape;
@@ -29,6 +29,9 @@ pub struct KnownFile {
     pub how: How,
     /// The GPUs.
     pub gpus: Vec<KnownGpu>,
+    /// The RDMA devices; none in a file that was written before they were remembered.
+    #[serde(default)]
+    pub nics: Vec<KnownNic>,
 }
 
 /// Why a state became the known one.
@@ -76,7 +79,7 @@ pub enum KnownFileError {
 
 impl KnownFile {
     /// A file about what was seen just now.
-    pub fn new(node: &str, how: How, unix_ms: u64, boot_id: &str, gpus: Vec<KnownGpu>) -> KnownFile {
+    pub fn new(node: &str, how: How, unix_ms: u64, boot_id: &str, seen: Seen) -> KnownFile {
         KnownFile {
             gpuward_known: VERSION,
             written_by: concat!("gpuward ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -84,8 +87,14 @@ impl KnownFile {
             unix_ms,
             boot_id: boot_id.to_owned(),
             how,
-            gpus,
+            gpus: seen.gpus,
+            nics: seen.nics,
         }
+    }
+
+    /// What it says of the node.
+    pub fn seen(&self) -> Seen {
+        Seen { gpus: self.gpus.clone(), nics: self.nics.clone() }
     }
 
     /// Reads a file's text.
@@ -114,15 +123,20 @@ impl KnownFile {
     }
 }
 
+/// A node as it was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Its GPUs.
+    pub gpus: Vec<KnownGpu>,
+    /// Its RDMA devices of which the state could be read.
+    pub nics: Vec<KnownNic>,
+}
+
 /// The node as it is, for a first clean look to be remembered by.
 ///
 /// # Errors
 /// Why it is not to be remembered: a finding above info, a GPU that did not answer, or fewer GPUs than promised.
-pub fn learn(
-    snapshot: &Snapshot,
-    expected: &Expected,
-    findings: &[Finding],
-) -> Result<Vec<KnownGpu>, String> {
+pub fn learn(snapshot: &Snapshot, expected: &Expected, findings: &[Finding]) -> Result<Seen, String> {
     if let Some(finding) = findings.iter().find(|finding| finding.severity > Severity::Info) {
         return Err(format!("the look was not clean ({} {})", finding.code, finding.subject));
     }
@@ -133,7 +147,7 @@ pub fn learn(
 ///
 /// # Errors
 /// A GPU that did not answer, or fewer GPUs than configuration or Slurm promise.
-pub fn present(snapshot: &Snapshot, expected: &Expected) -> Result<Vec<KnownGpu>, String> {
+pub fn present(snapshot: &Snapshot, expected: &Expected) -> Result<Seen, String> {
     if snapshot.node.nvml != Reading::Value(()) || !matches!(snapshot.probe, ProbeOutcome::Finished { .. }) {
         return Err("the driver did not answer to the end".into());
     }
@@ -146,12 +160,13 @@ pub fn present(snapshot: &Snapshot, expected: &Expected) -> Result<Vec<KnownGpu>
     if let Some(promise) = broken_promise(snapshot, expected, count) {
         return Err(promise);
     }
-    Ok(gpus)
+    Ok(Seen { gpus, nics: nic::now(snapshot) })
 }
 
-/// What can be told of the GPUs that answer.
-pub fn now(snapshot: &Snapshot) -> Vec<KnownGpu> {
-    snapshot.gpus.iter().filter_map(|gpu| known(gpu, snapshot).ok()).collect()
+/// What can be told of the GPUs that answer, and of the RDMA devices.
+pub fn now(snapshot: &Snapshot) -> Seen {
+    let gpus = snapshot.gpus.iter().filter_map(|gpu| known(gpu, snapshot).ok()).collect();
+    Seen { gpus, nics: nic::now(snapshot) }
 }
 
 /// Fewer GPUs than a file promises: a node that boots with seven of eight must not become a node with seven.
@@ -227,7 +242,26 @@ pub struct Change {
 }
 
 /// What differs between two states of a node, slot by slot. What was not read on one of the sides does not count.
-pub fn changes(before: &[KnownGpu], now: &[KnownGpu]) -> Vec<Change> {
+pub fn changes(before: &Seen, now: &Seen) -> Vec<Change> {
+    let mut all = of_gpus(&before.gpus, &now.gpus);
+    all.extend(
+        now.nics.iter().flat_map(|nic| of_nic(before.nics.iter().find(|was| was.name == nic.name), nic)),
+    );
+    all
+}
+
+/// A port that came or went is a change of cards, which the GPUs' rules do not judge.
+fn of_nic(before: Option<&KnownNic>, now: &KnownNic) -> Vec<Change> {
+    let (Some(before), Some(pci)) = (before, now.pci) else {
+        return Vec::new();
+    };
+    let word = |nic: &KnownNic| Some(if nic.up { "up" } else { "down" }.to_owned());
+    let rate = |nic: &KnownNic| nic.rate_gbps.map(|gbps| gbps.to_string());
+    let pairs = [("RDMA port", word(before), word(now)), ("RDMA Gb/s", rate(before), rate(now))];
+    differing(pci, pairs)
+}
+
+fn of_gpus(before: &[KnownGpu], now: &[KnownGpu]) -> Vec<Change> {
     let mut slots: Vec<PciAddress> = before.iter().chain(now).map(|gpu| gpu.pci).collect();
     slots.sort_unstable();
     slots.dedup();
@@ -259,6 +293,13 @@ fn of_slot(pci: PciAddress, before: Option<&KnownGpu>, now: Option<&KnownGpu>) -
         ("BAR1 MiB", told(&before.bar1_mib), told(&now.bar1_mib)),
         ("P2P", list(&before.peers_ok), list(&now.peers_ok)),
     ];
+    differing(pci, pairs)
+}
+
+/// A value's name, what it was and what it is.
+type Pair = (&'static str, Option<String>, Option<String>);
+
+fn differing(pci: PciAddress, pairs: impl IntoIterator<Item = Pair>) -> Vec<Change> {
     let differ =
         pairs.into_iter().filter(|(_, before, now)| before.is_some() && now.is_some() && before != now);
     differ.map(|(what, before, now)| Change { pci, what, before, now }).collect()

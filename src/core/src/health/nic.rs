@@ -3,8 +3,8 @@
 use super::finding::{Finding, Severity, Subject};
 use super::modules::infiniband;
 use super::{Case, Expected, KnownNic};
-use crate::model::PciAddress;
 use crate::model::topology::NicReading;
+use crate::model::{PciAddress, Snapshot};
 use crate::text::escape;
 
 /// Every InfiniBand port, and others that were up when the node was accepted.
@@ -33,6 +33,16 @@ fn of_port(nic: &NicReading, siblings: &[&NicReading], expected: &Expected) -> O
         }
         None => Some(finding),
     }
+}
+
+/// What can be told of each port. The rate of one that is down means nothing.
+pub(super) fn now(snapshot: &Snapshot) -> Vec<KnownNic> {
+    let nics = snapshot.host.layout.as_ref().and_then(|layout| layout.nics.value());
+    let known = |nic: &NicReading| {
+        let up = is_up(nic)?;
+        Some(KnownNic { name: nic.name.clone(), pci: nic.pci, up, rate_gbps: gbps(nic).filter(|_| up) })
+    };
+    nics.into_iter().flatten().filter_map(known).collect()
 }
 
 /// `4: ACTIVE` is up (ib_port_state: 4). A state that cannot be read says nothing.

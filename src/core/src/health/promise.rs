@@ -52,18 +52,19 @@ fn holds(model: &str, wanted: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::known::Seen;
     use super::super::{Expected, History, KnownGpu, Limits};
     use super::*;
     use crate::model::{Reading, Snapshot};
 
-    fn known(count: u8) -> Vec<KnownGpu> {
+    fn known(count: u8) -> Seen {
         let gpu = |at: u8| -> KnownGpu {
             serde_json::from_value(
                 serde_json::json!({ "pci": format!("0000:{at:02x}:00.0"), "uuid": format!("GPU-{at:08}") }),
             )
             .unwrap()
         };
-        (0..count).map(gpu).collect()
+        Seen { gpus: (0..count).map(gpu).collect(), ..Seen::default() }
     }
 
     fn by_file(count: u32) -> Expected {
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(count(by_file(4).completed(Some(7), known(8))), (4, "gpuward.toml".to_owned()));
         assert_eq!(count(Expected::default().completed(Some(7), known(8))), (7, "gres.conf".to_owned()));
         assert_eq!(count(Expected::default().completed(None, known(8))), (8, LEARNED.to_owned()));
-        assert_eq!(Expected::default().completed(None, Vec::new()).gpu_count, None);
+        assert_eq!(Expected::default().completed(None, Seen::default()).gpu_count, None);
     }
 
     #[test]

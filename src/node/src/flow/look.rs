@@ -8,7 +8,7 @@ use crate::process::{Lock, is_running, stuck_processes};
 use crate::slurm::read_gres_conf;
 use crate::state::{Attempt, BootState, load_app_xids, load_known, save_known};
 use crate::{EdgeError, config, files, sysfs};
-use gpuward_core::health::known::{How, KnownFile, learn, present};
+use gpuward_core::health::known::{How, KnownFile, Seen, learn, present};
 use gpuward_core::health::{
     ActedEcc, Case, Expected, Finding, History, SeenGpu, Subject, evaluate, log_rules, silence,
 };
@@ -97,7 +97,7 @@ impl Ground {
 
     /// What the node should be, for every kind of look the same; only checks hold slurm.conf against it besides.
     fn expected(&self, site: &Site, known: Option<&KnownFile>, depth: Depth) -> Expected {
-        let learned = known.map(|file| file.gpus.clone()).unwrap_or_default();
+        let learned = known.map(KnownFile::seen).unwrap_or_default();
         let slurm_conf = || self.gres.slurm.as_ref().and_then(|slurm| slurm.count);
         let (overrides, complaints) = config::overrides(&site.config);
         for text in complaints {
@@ -414,8 +414,8 @@ pub fn learn_from(site: &Site, look: &Look) -> Learned {
         Ok(Some(file)) => Learned::Before(file.clone()),
         Err(error) => Learned::Not(error.to_string()),
         Ok(None) => {
-            let gpus = learn(&look.snapshot, &look.expected, &look.findings);
-            let written = gpus.and_then(|gpus| write_known(site, How::Learned, gpus));
+            let seen = learn(&look.snapshot, &look.expected, &look.findings);
+            let written = seen.and_then(|seen| write_known(site, How::Learned, seen));
             written.map_or_else(Learned::Not, Learned::Now)
         }
     }
@@ -429,12 +429,8 @@ pub fn accept(site: &Site, look: &Look) -> Result<KnownFile, String> {
     write_known(site, How::Accepted, present(&look.snapshot, &look.expected)?)
 }
 
-fn write_known(
-    site: &Site,
-    how: How,
-    gpus: Vec<gpuward_core::health::KnownGpu>,
-) -> Result<KnownFile, String> {
-    let file = KnownFile::new(&site.env.node, how, unix_ms(), &site.boot_id, gpus);
+fn write_known(site: &Site, how: How, seen: Seen) -> Result<KnownFile, String> {
+    let file = KnownFile::new(&site.env.node, how, unix_ms(), &site.boot_id, seen);
     save_known(Path::new(&site.paths.state), &file).map_err(|error| error.to_string())?;
     Ok(file)
 }

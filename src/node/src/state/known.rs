@@ -53,7 +53,7 @@ pub fn save_known(state: &Path, file: &KnownFile) -> Result<PathBuf, EdgeError> 
 mod tests {
     use super::*;
     use gpuward_core::health::KnownGpu;
-    use gpuward_core::health::known::How;
+    use gpuward_core::health::known::{How, Seen};
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, chown};
 
@@ -61,7 +61,7 @@ mod tests {
         let gpu: KnownGpu =
             serde_json::from_value(serde_json::json!({ "pci": "0000:3b:00.0", "uuid": "GPU-8932f937" }))
                 .unwrap();
-        KnownFile::new(node, How::Learned, 7, "boot", vec![gpu])
+        KnownFile::new(node, How::Learned, 7, "boot", Seen { gpus: vec![gpu], nics: Vec::new() })
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn promised(by: &str, count: u32) -> Expected {
 
 #[test]
 fn a_clean_look_is_remembered_with_what_it_read() {
-    let gpus = learn(&snapshot(8), &promised("gres.conf", 8), &[finding(Severity::Info)]).unwrap();
+    let gpus = learn(&snapshot(8), &promised("gres.conf", 8), &[finding(Severity::Info)]).unwrap().gpus;
     assert_eq!(gpus.len(), 8);
     let first = &gpus[0];
     assert_eq!((first.pcie_width, first.nvlinks, first.idle_memory_mib), (Some(16), Some(1), Some(3)));
@@ -128,12 +128,13 @@ fn a_file_reads_back_and_what_is_no_such_file_says_why() {
 fn what_differs_is_told_slot_by_slot_and_what_was_not_read_is_not() {
     let before = present(&snapshot(3), &Expected::default()).unwrap();
     assert_eq!(changes(&before, &before), []);
-    let mut now = before.clone();
+    let mut seen = before.clone();
+    let now = &mut seen.gpus;
     now[0].serial = None;
     now[1].nvlinks = Some(0);
     let swapped = now.remove(2);
     now.push(KnownGpu { pci: "0000:0f:00.0".parse().unwrap(), ..swapped });
-    let told: Vec<(String, &str, Option<String>, Option<String>)> = changes(&before, &now)
+    let told: Vec<(String, &str, Option<String>, Option<String>)> = changes(&before, &seen)
         .into_iter()
         .map(|change| (change.pci.to_string(), change.what, change.before, change.now))
         .collect();
@@ -146,4 +147,21 @@ fn what_differs_is_told_slot_by_slot_and_what_was_not_read_is_not() {
             ("0000:0f:00.0".to_owned(), "GPU", None, text("GPU-00000002")),
         ]
     );
+}
+
+#[test]
+fn a_port_that_changed_is_told_and_one_that_came_or_cannot_be_read_is_not() {
+    let nic = |name: &str, up, rate_gbps| KnownNic {
+        name: name.into(),
+        pci: "0000:0a:00.0".parse().ok(),
+        up,
+        rate_gbps,
+    };
+    let seen = |nics: &[KnownNic]| Seen { nics: nics.to_vec(), ..Seen::default() };
+    let before = seen(&[nic("mlx5_0", true, Some(400)), nic("mlx5_1", true, Some(400))]);
+    let now = seen(&[nic("mlx5_0", false, None), nic("mlx5_1", true, Some(200)), nic("mlx5_2", true, None)]);
+    let text = |text: &str| Some(text.to_owned());
+    let told: Vec<_> =
+        changes(&before, &now).into_iter().map(|change| (change.what, change.before, change.now)).collect();
+    assert_eq!(told, [("RDMA port", text("up"), text("down")), ("RDMA Gb/s", text("400"), text("200"))]);
 }

@@ -60,7 +60,7 @@ fn an_ethernet_port_that_is_down_is_a_fault_only_if_it_was_up_before() {
     let down = ["9a eth down 2:Polling 10"];
     assert_eq!(told(&down), []);
     let known = |up| Expected {
-        known_nics: vec![KnownNic { name: "9a".into(), up, rate_gbps: Some(100) }],
+        known_nics: vec![KnownNic { name: "9a".into(), pci: None, up, rate_gbps: Some(100) }],
         ..expected()
     };
     assert_eq!(told_with(&down, &known(true))[0].0, "NIC_DOWN");
@@ -83,7 +83,7 @@ fn a_port_is_too_slow_against_most_of_its_siblings_or_its_own_past() {
     let half = ["1a ib up - 400", "2a ib up - 400", "3a ib up - 200", "4a ib up - 200"];
     assert_eq!(told(&half), [], "two kinds of card");
     let known = Expected {
-        known_nics: vec![KnownNic { name: "1a".into(), up: true, rate_gbps: Some(400) }],
+        known_nics: vec![KnownNic { name: "1a".into(), pci: None, up: true, rate_gbps: Some(400) }],
         ..expected()
     };
     assert_eq!(told_with(&["1a ib up - 200"], &known), [slow("1a", 200)]);
@@ -102,4 +102,21 @@ fn the_order_of_ports_changes_nothing_and_a_slower_port_is_never_better() {
         last = forwards.len();
     }
     assert_eq!(last, 1);
+}
+
+#[test]
+fn a_port_is_remembered_as_it_is_and_what_was_accepted_is_no_finding_any_more() {
+    let rows = ["1a ib up 5:LinkUp 400", "4a ib down 2:Polling 10", "5a ib - - -"];
+    let known = now(&nics(&rows));
+    let told: Vec<(&str, bool, Option<u32>)> =
+        known.iter().map(|nic| (nic.name.as_str(), nic.up, nic.rate_gbps)).collect();
+    assert_eq!(
+        told,
+        [("1a", true, Some(400)), ("4a", false, None)],
+        "what nobody can tell is not remembered"
+    );
+    assert_eq!(told_with(&rows, &expected())[0].0, "NIC_DOWN");
+    let accepted = Expected { known_nics: known, ..expected() };
+    assert_eq!(told_with(&rows, &accepted), []);
+    assert_eq!(told_with(&["1a ib down 2:Polling 10"], &accepted)[0].0, "NIC_DOWN");
 }
