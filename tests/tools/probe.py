@@ -1,6 +1,6 @@
 """Reads the GPUs named by PCI address as gpuward's prolog does, through NVIDIA's own Python binding.
 
-The yardstick of `make bench`: what a site's Python prolog would cost for the same reads.
+The yardstick of `make bench`: what a site's Python prolog would cost for the first rules' reads.
 """
 
 import sys
