@@ -158,17 +158,8 @@ fn a_process_outside_of_any_job_is_named_and_those_of_jobs_and_daemons_are_not()
 fn known(file: &SnapshotFile) -> Vec<KnownGpu> {
     let gpus = file.snapshot.gpus.iter();
     let known = |gpu: &gpuward_core::model::snapshot::ProbedGpu| KnownGpu {
-        pci: gpu.pci().unwrap(),
-        uuid: gpu.reading.uuid.value().unwrap().clone(),
         serial: gpu.reading.serial.value().cloned(),
-        model: None,
-        pcie_width: None,
-        pcie_generation: None,
-        nvlinks: None,
-        numa_node: None,
-        bar1_mib: None,
-        idle_memory_mib: None,
-        peers_ok: None,
+        ..KnownGpu::only(gpu.pci().unwrap(), gpu.reading.uuid.value().unwrap().clone())
     };
     gpus.map(known).collect()
 }

@@ -79,17 +79,11 @@ fn learned(bench: &Bench) -> Expected {
         let detail = gpu.reading.detail.as_deref().unwrap();
         let up = detail.nvlinks.iter().filter(|link| link.up == Reading::Value(true)).count();
         KnownGpu {
-            pci: gpu.pci().unwrap(),
-            uuid: gpu.uuid().unwrap().clone(),
-            serial: None,
-            model: None,
             pcie_width: detail.pcie.width.value().copied(),
             pcie_generation: detail.pcie.max_generation.value().copied(),
             nvlinks: u32::try_from(up).ok(),
-            numa_node: None,
             bar1_mib: detail.memory.bar1_mib.value().copied(),
-            idle_memory_mib: None,
-            peers_ok: None,
+            ..KnownGpu::only(gpu.pci().unwrap(), gpu.uuid().unwrap().clone())
         }
     };
     Expected { known: file.snapshot.gpus.iter().map(known).collect(), ..file.expected }

@@ -1,5 +1,7 @@
 //! `gpuward`, the administrator's command. One verb, one file.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod config;
 mod r#gen;

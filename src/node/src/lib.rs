@@ -22,5 +22,6 @@ pub mod slurm;
 pub mod state;
 pub mod supervisor;
 pub mod sysfs;
+pub mod terminal;
 
 pub use error::EdgeError;

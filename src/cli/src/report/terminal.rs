@@ -26,7 +26,7 @@ impl Style {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         // Narrower than 60 no table of ours can be read; wider than 120 no text can.
-        let width = columns().unwrap_or(80).clamp(60, 120);
+        let width = gpuward_node::terminal::columns().unwrap_or(80).clamp(60, 120);
         Style { width, colours: !refused && !dumb }
     }
 
@@ -42,14 +42,6 @@ impl Style {
         };
         [before, "\x1b[0m"]
     }
-}
-
-/// How wide the terminal at standard output is.
-fn columns() -> Option<usize> {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes one winsize, which lives as long as the call.
-    let code = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (code == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// One line on a terminal's standard error that says how far a look is; elsewhere nothing.

@@ -86,6 +86,25 @@ pub struct KnownGpu {
     pub peers_ok: Option<Vec<PciAddress>>,
 }
 
+impl KnownGpu {
+    /// A GPU of which no more is known than where it is and which.
+    pub fn only(pci: PciAddress, uuid: GpuUuid) -> KnownGpu {
+        KnownGpu {
+            pci,
+            uuid,
+            serial: None,
+            model: None,
+            pcie_width: None,
+            pcie_generation: None,
+            nvlinks: None,
+            numa_node: None,
+            bar1_mib: None,
+            idle_memory_mib: None,
+            peers_ok: None,
+        }
+    }
+}
+
 impl Expected {
     /// What a site's configuration says, completed with what gres.conf says and with what the node was known to be.
     ///

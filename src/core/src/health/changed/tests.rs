@@ -22,17 +22,8 @@ fn named() -> Snapshot {
 
 fn known(snapshot: &Snapshot) -> Expected {
     let known = |gpu: &ProbedGpu| KnownGpu {
-        pci: gpu.pci().unwrap(),
-        uuid: gpu.reading.uuid.value().unwrap().clone(),
         serial: gpu.reading.serial.value().cloned(),
-        model: None,
-        pcie_width: None,
-        pcie_generation: None,
-        nvlinks: None,
-        numa_node: None,
-        bar1_mib: None,
-        idle_memory_mib: None,
-        peers_ok: None,
+        ..KnownGpu::only(gpu.pci().unwrap(), gpu.reading.uuid.value().unwrap().clone())
     };
     Expected { gpu_count: None, known: snapshot.gpus.iter().map(known).collect(), ..expected() }
 }

@@ -82,17 +82,11 @@ fn memory_is_nobodys_only_where_that_is_certain() {
 #[test]
 fn what_the_gpu_uses_idle_is_no_leftover() {
     let known = |idle| KnownGpu {
-        pci: healthy().gpus[1].pci().unwrap(),
-        uuid: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6".parse().unwrap(),
-        serial: None,
-        model: None,
-        pcie_width: None,
-        pcie_generation: None,
-        nvlinks: None,
-        numa_node: None,
-        bar1_mib: None,
         idle_memory_mib: Some(idle),
-        peers_ok: None,
+        ..KnownGpu::only(
+            healthy().gpus[1].pci().unwrap(),
+            "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6".parse().unwrap(),
+        )
     };
     for (idle, used_mib, found) in [(600, 728, 0), (600, 729, 1), (0, 128, 0), (0, 129, 1)] {
         let expected = Expected { known: vec![known(idle)], ..expected() };

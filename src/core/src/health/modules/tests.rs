@@ -52,19 +52,10 @@ fn bound_to(driver: Option<&str>) -> Snapshot {
 }
 
 fn known() -> Expected {
-    let known = KnownGpu {
-        pci: healthy().host.pci_gpus.value().unwrap()[1],
-        uuid: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6".parse().unwrap(),
-        serial: None,
-        model: None,
-        pcie_width: None,
-        pcie_generation: None,
-        nvlinks: None,
-        numa_node: None,
-        bar1_mib: None,
-        idle_memory_mib: None,
-        peers_ok: None,
-    };
+    let known = KnownGpu::only(
+        healthy().host.pci_gpus.value().unwrap()[1],
+        "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6".parse().unwrap(),
+    );
     Expected { gpu_count: None, known: vec![known], ..Expected::default() }
 }
 
